@@ -1,0 +1,38 @@
+"""The one decoder definition: a config and its weights become an ONNX graph with taps."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOME = {
+    "build_graph": "decoder",
+    "Graph": "artefact",
+    "LazyTensor": "artefact",
+    "TensorSpec": "artefact",
+    "tap_names": "taps",
+    "check_taps": "taps",
+    "tap_width": "taps",
+}
+
+__all__ = list(_HOME)  # noqa: PLE0605 - a list of the names above
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"workbench.graph has no {name!r}; it offers {', '.join(_HOME)}")
+    return getattr(import_module(f"workbench.graph.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from workbench.graph.artefact import Graph as Graph
+    from workbench.graph.artefact import LazyTensor as LazyTensor
+    from workbench.graph.artefact import TensorSpec as TensorSpec
+    from workbench.graph.decoder import build_graph as build_graph
+    from workbench.graph.taps import check_taps as check_taps
+    from workbench.graph.taps import tap_names as tap_names
+    from workbench.graph.taps import tap_width as tap_width
