@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 
+def shown(text: object, limit: int = 120) -> str:
+    """Quote text from elsewhere for a message: one line, no terminal codes, at most `limit` characters.
+
+    Control, bidi and other invisible characters, surrogates, quotes and backslashes become escapes.
+    """
+    whole = str(text)
+    cut = "".join(
+        f"\\{char}" if char in "\\'" else char if char.isprintable() else f"\\u{ord(char):04x}"
+        for char in whole[:limit]
+    )
+    return f"'{cut}'" if len(whole) <= limit else f"'{cut}'... ({len(whole)} characters)"
+
+
 class WorkbenchError(Exception):
     """Base of every error that the workbench raises on purpose.
 
