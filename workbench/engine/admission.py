@@ -1,0 +1,54 @@
+"""Admission: what a pass may hold, checked before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.engine.batch import check_offsets
+from workbench.engine.contract import Contract
+from workbench.errors import ContractError
+
+
+def check_prompts(prompts: Sequence[NDArray[Any]], contract: Contract) -> None:
+    """Refuse a batch that the contract does not admit.
+
+    Raises
+    ------
+    ContractError
+        If there is no prompt, one is empty or too long, an id lies outside the vocabulary, or an offset is missing.
+    """
+    if not prompts:
+        raise ContractError("a pass must hold at least one prompt", "none", "Give at least one.")
+    lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
+    if lengths.min() < 1:
+        raise ContractError("every prompt must have a token", f"none in prompt {lengths.argmin()}", "Leave it out.")
+    if lengths.max() > contract.limits.max_tokens:
+        raise ContractError(
+            f"a prompt may have {contract.limits.max_tokens} tokens",
+            f"{lengths.max()} in prompt {lengths.argmax()}",
+            "Shorten it, or build an engine with a larger max_tokens.",
+        )
+    flat = np.concatenate([np.asarray(prompt) for prompt in prompts])
+    check_ids(flat, contract.checkpoint.d_vocab)
+    check_offsets(lengths, contract.positions)
+
+
+def check_ids(flat: NDArray[Any], d_vocab: int) -> None:
+    """Refuse token ids outside the vocabulary, at both ends.
+
+    Raises
+    ------
+    ContractError
+        With the first bad id and its place.
+    """
+    bad = np.flatnonzero((flat < 0) | (flat >= d_vocab))
+    if len(bad):
+        raise ContractError(
+            f"token ids must lie between 0 and {d_vocab - 1}",
+            f"{flat[bad[0]]} at token {bad[0]} of the batch",
+            "Check that the ids come from the tokenizer of this checkpoint.",
+        )

@@ -1,0 +1,1 @@
+"""One module a backend; the registry is this folder."""

@@ -1,0 +1,116 @@
+"""Backend `onnxruntime`: the graph on the CPU, as it stands in the standard operator set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from workbench.engine.backends.protocol import Availability, Plan
+from workbench.engine.plan_files import MODEL_FILE, fill_places, map_weights, write_plan
+from workbench.graph.artefact import WEIGHTS_FILE
+
+if TYPE_CHECKING:
+    from workbench.engine.recipe import Recipe
+    from workbench.graph import Graph
+
+PRECISIONS = {
+    "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
+    "int8": {"weights": "int8, one scale a block", "activations": "float32", "accumulators": "float32"},
+}
+
+
+def available() -> Availability:
+    """Say whether ONNX Runtime is here, and recent enough."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        return Availability(ready=False, version="", why=str(error), do="pip install 'onnxruntime>=1.27'")
+    return Availability(ready=True, version=onnxruntime.__version__, why="", do="")
+
+
+def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None] | None = None) -> Plan:
+    """Write the graph and its weights into the engine folder."""
+    from workbench.graph import build_graph
+
+    graph = build_graph(
+        recipe.checkpoint.config,
+        recipe.checkpoint.weights,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        precision=recipe.precision,
+        max_tokens=recipe.max_tokens,
+        keep=recipe.keep,
+    )
+    files = write_plan(graph, folder, progress)
+    kept = tuple(name for name, precision in graph.policy.items() if precision != recipe.precision)
+    return Plan(files=files, inputs=tuple(graph.inputs), outputs=tuple(graph.outputs), kept_layers=kept)
+
+
+def load(folder: Path) -> OrtSession:
+    """Open the plan of a folder whose files were checked before."""
+    import onnx
+
+    data = (folder / MODEL_FILE).read_bytes()
+    return OrtSession(data, map_weights(onnx.load_model_from_string(data), folder / WEIGHTS_FILE))
+
+
+def session_of(graph: Graph, *, optimise: bool = True) -> OrtSession:
+    """Open a graph that lies in memory, for reference runs."""
+    arrays = {name: tensor.load() for name, tensor in graph.initialisers.items()}
+    fill_places(graph.model, {name: (0, array.nbytes) for name, array in arrays.items()})
+    return OrtSession(graph.model.SerializeToString(deterministic=True), arrays, optimise=optimise)
+
+
+def thread_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class OrtSession:
+    """A loaded graph; one pass a call.
+
+    Parameters
+    ----------
+    model : bytes
+        ONNX model with external initialisers.
+    arrays : mapping of str to array
+        Every external initialiser; kept alive as long as the session, which reads them in place.
+    optimise : bool
+        Whether ONNX Runtime may fuse operators.
+    """
+
+    def __init__(self, model: bytes, arrays: Mapping[str, NDArray[Any]], *, optimise: bool = True) -> None:
+        import onnxruntime as ort
+
+        self._arrays = arrays
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = thread_count()
+        options.log_severity_level = 3
+        levels = ort.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+        if arrays:
+            values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+            options.add_external_initializers(list(arrays), values)
+            self._values = values
+        self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.inputs: Sequence[str] = tuple(value.name for value in self._session.get_inputs())
+        self.outputs: Sequence[str] = tuple(value.name for value in self._session.get_outputs())
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run one pass.
+
+        Parameters
+        ----------
+        feeds : mapping of str to array
+            From `make_feeds`.
+
+        Returns
+        -------
+        dict of tap name to array
+            Shapes as in the contract's output table.
+        """
+        return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))

@@ -1,0 +1,92 @@
+"""What a backend offers. A backend is a module of this folder with the functions below.
+
+`PRECISIONS` maps each precision to what stands in the contract; `available()`, `build_plan(recipe, folder, progress)`
+and `load(folder)` are called in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from numpy.typing import NDArray
+
+from workbench.errors import EngineError
+
+if TYPE_CHECKING:
+    from workbench.engine.recipe import Recipe
+    from workbench.graph import TensorSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Availability:
+    """Whether a backend can run here; where not, why and the command that mends it."""
+
+    ready: bool
+    version: str
+    why: str
+    do: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a backend wrote: the sha256 of each file, and the tensors that it reads and emits."""
+
+    files: dict[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kept_layers: tuple[str, ...]
+
+
+class Session(Protocol):
+    """A loaded plan, and the names of what it reads and emits."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run one pass and give each tap."""
+        ...
+
+
+class Backend(Protocol):
+    """The functions of a backend module."""
+
+    PRECISIONS: dict[str, dict[str, str]]
+
+    def available(self) -> Availability:
+        """Say whether it can run here."""
+        ...
+
+    def build_plan(self, recipe: Recipe, folder: Path, progress: Callable[[int, int], None] | None) -> Plan:
+        """Write the plan files."""
+        ...
+
+    def load(self, folder: Path) -> Session:
+        """Open plan files that were checked before."""
+        ...
+
+
+def backend_names() -> tuple[str, ...]:
+    """List the backends: the modules of this folder."""
+    import workbench.engine.backends as folder
+
+    return tuple(sorted(m.name for m in iter_modules(folder.__path__) if m.name != "protocol"))
+
+
+def get_backend(name: str) -> Backend:
+    """Find a backend by name.
+
+    Raises
+    ------
+    EngineError
+        If there is none of that name.
+    """
+    names = backend_names()
+    if name not in names:
+        raise EngineError(f"the backend must be one of {', '.join(names)}", repr(name), "Choose one of these.")
+    return cast("Backend", import_module(f"workbench.engine.backends.{name}"))

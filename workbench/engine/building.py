@@ -1,0 +1,230 @@
+"""Build: a recipe becomes a folder with plan, recipe, self-test rows and contract, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from workbench.canonical import canonical_json
+from workbench.engine.backends.protocol import Backend, Plan, Session, get_backend
+from workbench.engine.batch import make_feeds
+from workbench.engine.contract import (
+    CONTRACT_FILE,
+    BackendPart,
+    BuildPart,
+    CheckpointPart,
+    Contract,
+    LimitsPart,
+    PrecisionPart,
+    SelfTestPart,
+    TensorRow,
+    VerificationPart,
+    engine_id_of,
+)
+from workbench.engine.hashing import sha256_of
+from workbench.engine.opening import RECIPE_FILE, TOKENIZER_FILE, Engine, find_engine, open_engine
+from workbench.engine.recipe import Recipe
+from workbench.engine.reference import compute_reference
+from workbench.engine.selftest import SELFTEST_FILE, write_selftest
+from workbench.engine.verification import verify
+from workbench.errors import EngineError, StoreFull
+
+TOKENS_PER_PASS = 2048
+Progress = Callable[[str, float], None]
+_ROOM = 64 << 20
+
+
+def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> Engine:
+    """Build the engine of a recipe, verify it, and open it.
+
+    An engine of the same recipe and backend version that already lies in `folder` is opened instead.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What to build.
+    folder : str or Path
+        Where engines live; the engine becomes a folder in it, named by the start of its id.
+    progress : callable, optional
+        Called with the step's name and the share of it that is done.
+
+    Returns
+    -------
+    Engine
+        Loaded and self-tested.
+
+    Raises
+    ------
+    EngineError
+        If the backend is not here, does not know the precision, or the engine misses its tolerance.
+    StoreFull
+        If the disk has no room; nothing is left behind.
+    """
+    say = progress or (lambda _step, _share: None)
+    backend = _ready_backend(recipe)
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    found = find_engine(root, recipe.digest, backend.available().version)
+    if found is not None:
+        return open_engine(found)
+    _check_room(root, recipe)
+    with _scratch(root, recipe) as scratch:
+        contract = _build_into(scratch, recipe, backend, say)
+        home = root / contract.engine_id[:20]
+        if home.exists():
+            shutil.rmtree(scratch)
+        else:
+            scratch.rename(home)
+            _sync(root)
+    say("load", 0.0)
+    return open_engine(home)
+
+
+def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress) -> Contract:
+    start = time.perf_counter()
+    say("reference", 0.0)
+    reference = compute_reference(recipe)
+    plan = backend.build_plan(recipe, folder, lambda done, total: say("write", done / max(total, 1)))
+    say("verify", 0.0)
+    session = backend.load(folder)
+    verification, rows = verify(session, reference, recipe.positions, plan.inputs[0].dtype, recipe.precision)
+    rtol = write_selftest(folder / SELFTEST_FILE, reference.prompts, rows, recipe.positions)
+    files = dict(plan.files)
+    _write_beside(folder, recipe)
+    for name in sorted({path.name for path in folder.iterdir()} - set(files)):
+        files[name] = sha256_of(folder / name)
+    contract = Contract(
+        engine_id=engine_id_of(recipe.digest, plan.files),
+        recipe_digest=recipe.digest,
+        checkpoint=_checkpoint_part(recipe),
+        backend=_backend_part(recipe, backend),
+        precision=PrecisionPart(
+            name=recipe.precision, kept_layers=plan.kept_layers, **backend.PRECISIONS[recipe.precision]
+        ),
+        inputs=tuple(TensorRow(name=t.name, dtype=t.dtype, axes=tuple(map(str, t.axes))) for t in plan.inputs),
+        outputs=tuple(TensorRow(name=t.name, dtype=t.dtype, axes=tuple(map(str, t.axes))) for t in plan.outputs),
+        taps=recipe.taps,
+        positions=recipe.positions,
+        limits=LimitsPart(max_tokens=recipe.max_tokens, tokens_per_pass=max(TOKENS_PER_PASS, recipe.max_tokens)),
+        tokenizer_digest=recipe.checkpoint.tokenizer.digest if recipe.checkpoint.tokenizer else None,
+        files=files,
+        verification=verification,
+        self_test=rtol,
+        build=_build_part(recipe, plan, session, folder, start),
+    ).sealed()
+    (folder / CONTRACT_FILE).write_bytes(contract.to_bytes())
+    for path in folder.iterdir():
+        _sync(path)
+    _sync(folder)
+    return contract
+
+
+def _ready_backend(recipe: Recipe) -> Backend:
+    backend = get_backend(recipe.backend)
+    here = backend.available()
+    if not here.ready:
+        raise EngineError(f"the backend {recipe.backend} must be ready", here.why, f"Run: {here.do}")
+    if recipe.precision not in backend.PRECISIONS:
+        raise EngineError(
+            f"the precision of backend {recipe.backend} must be one of {', '.join(backend.PRECISIONS)}",
+            repr(recipe.precision),
+            "Choose one of these.",
+        )
+    return backend
+
+
+def _check_room(root: Path, recipe: Recipe) -> None:
+    weights = recipe.checkpoint.weights
+    need = 4 * sum(int(np.prod(weights.shape(name), dtype=np.int64)) for name in weights.names()) + _ROOM
+    free = shutil.disk_usage(root).free
+    if free < need:
+        raise StoreFull(f"the folder of engines must have {need} bytes free", str(free), "Free some space.")
+
+
+@contextmanager
+def _scratch(root: Path, recipe: Recipe) -> Iterator[Path]:
+    """Give a folder that vanishes unless it was renamed."""
+    path = root / f".building-{recipe.digest[:12]}-{os.getpid()}"
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_beside(folder: Path, recipe: Recipe) -> None:
+    (folder / RECIPE_FILE).write_bytes(canonical_json(recipe.to_json()))
+    if recipe.checkpoint.tokenizer is not None:
+        (folder / TOKENIZER_FILE).write_bytes(recipe.checkpoint.tokenizer.dump())
+
+
+def _checkpoint_part(recipe: Recipe) -> CheckpointPart:
+    checkpoint = recipe.checkpoint
+    return CheckpointPart(
+        digest=checkpoint.digest,
+        name=checkpoint.name,
+        format=checkpoint.format,
+        family=checkpoint.config.family,
+        n_layers=checkpoint.config.n_layers,
+        d_model=checkpoint.config.d_model,
+        d_vocab=checkpoint.config.d_vocab,
+        source_quantization=checkpoint.source_quantization,
+    )
+
+
+def _backend_part(recipe: Recipe, backend: Backend) -> BackendPart:
+    return BackendPart(
+        name=recipe.backend,
+        version=backend.available().version,
+        target="cpu",
+        machine=f"{platform.machine()} {platform.system()}",
+        options=dict(recipe.options),
+    )
+
+
+def _build_part(recipe: Recipe, plan: Plan, session: Session, folder: Path, start: float) -> BuildPart:
+    speed = measure_speed(session, recipe, plan.inputs[0].dtype)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return BuildPart(
+        seconds=round(time.perf_counter() - start, 3),
+        plan_bytes=sum((folder / name).stat().st_size for name in plan.files),
+        peak_memory_bytes=peak,
+        tokens_per_second=round(speed, 1),
+        tools={name: metadata.version(name) for name in ("numpy", "onnx")} | {"python": platform.python_version()},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def measure_speed(session: Session, recipe: Recipe, id_dtype: str) -> float:
+    """Measure tokens per second on full-length prompts: the better of two passes of about 1,024 tokens."""
+    count = max(1, 1024 // recipe.max_tokens)
+    ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, (count, recipe.max_tokens))
+    feeds = make_feeds(list(ids), recipe.positions, id_dtype)
+    best = float("inf")
+    for _ in range(2):
+        start = time.perf_counter()
+        session.run(feeds)
+        best = min(best, time.perf_counter() - start)
+    return ids.size / best
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["TOKENS_PER_PASS", "VerificationPart", "build", "measure_speed"]

@@ -1,0 +1,182 @@
+"""Open an engine: every hash first, then the backend, then a self-test; refuse with field, expected and actual."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.engine.backends.protocol import Session, get_backend
+from workbench.engine.batch import flat_rows, make_feeds
+from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, engine_id_of, parse_contract
+from workbench.engine.hashing import sha256_of
+from workbench.engine.selftest import run_selftest
+from workbench.errors import EngineRefused
+from workbench.tokens import Tokenizer, load_tokenizer
+
+RECIPE_FILE = "recipe.json"
+TOKENIZER_FILE = "tokenizer.json"
+_REBUILD = "Build it again with `workbench build`."
+
+
+class Engine:
+    """A loaded engine; made by `build` and `open_engine`.
+
+    Attributes
+    ----------
+    path : Path
+        Folder of the engine.
+    contract : Contract
+        What it accepts and emits, and what it was proven to do.
+    """
+
+    def __init__(self, path: Path, contract: Contract, session: Session) -> None:
+        self.path = path
+        self.contract = contract
+        self._session = session
+
+    def __repr__(self) -> str:
+        c = self.contract
+        return f"Engine({c.checkpoint.name}, {c.precision.name}, {c.backend.name}, id {self.id[:12]})"
+
+    @property
+    def id(self) -> str:
+        """The engine id: sha256 of recipe digest and plan."""
+        return self.contract.engine_id
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer that travels with the engine; None if it reads token ids only."""
+        if self.contract.tokenizer_digest is None:
+            return None
+        return load_tokenizer((self.path / TOKENIZER_FILE).read_bytes())
+
+    def run(self, prompts: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """Run one pass over a few prompts.
+
+        Parameters
+        ----------
+        prompts : sequence of int array [token]
+            Token ids of each prompt; none empty, none longer than the contract's limit.
+
+        Returns
+        -------
+        dict of tap name to float32 [row, d_model]
+            Rows in prompt order: one a token for `all`, one a prompt for `last` and `mean`.
+
+        Raises
+        ------
+        ContractError
+            If a prompt is empty, too long, or holds an id outside the vocabulary.
+        """
+        self._check(prompts)
+        contract = self.contract
+        return flat_rows(self._session.run(make_feeds(prompts, contract.positions, contract.inputs[0].dtype)))
+
+    def _check(self, prompts: Sequence[NDArray[Any]]) -> None:
+        from workbench.engine.admission import check_prompts
+
+        check_prompts(prompts, self.contract)
+
+
+def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
+    """Open an engine folder after checking it against its contract.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder with `contract.json`.
+    expect : str, optional
+        Engine id that it must have, for engines that come from elsewhere.
+
+    Returns
+    -------
+    Engine
+        Loaded and self-tested.
+
+    Raises
+    ------
+    EngineRefused
+        If anything differs from the contract; the backend has seen no byte of it.
+    """
+    folder = Path(path)
+    contract = read_contract(folder)
+    if expect is not None and contract.engine_id != expect:
+        raise EngineRefused("the engine id must be the expected one", f"{contract.engine_id}", f"Expected {expect}.")
+    check_files(folder, contract)
+    backend = get_backend(contract.backend.name)
+    here = backend.available()
+    if not here.ready:
+        raise EngineRefused(f"the backend {contract.backend.name} must be ready", here.why, f"Run: {here.do}")
+    session = backend.load(folder)
+    _check_tensors(session, contract)
+    run_selftest(session, folder / contract.self_test.file, contract)
+    return Engine(folder, contract, session)
+
+
+def read_contract(folder: Path) -> Contract:
+    """Read the contract of an engine folder, without touching the engine."""
+    path = folder / CONTRACT_FILE
+    if not path.is_file():
+        raise EngineRefused(f"an engine folder must hold {CONTRACT_FILE}", f"none in {folder.name!r}", _REBUILD)
+    if path.stat().st_size > MAX_CONTRACT_BYTES:
+        raise EngineRefused(f"{CONTRACT_FILE} must be below 16 MiB", f"{path.stat().st_size} bytes", _REBUILD)
+    return parse_contract(path.read_bytes(), where=CONTRACT_FILE)
+
+
+def check_files(folder: Path, contract: Contract) -> None:
+    """Compare every file of an engine folder with the contract.
+
+    Raises
+    ------
+    EngineRefused
+        If a file is missing, unlisted, no regular file, or has another hash; or if the id is not that of the files.
+    """
+    listed = set(contract.files)
+    there = {entry.name for entry in folder.iterdir()} - {CONTRACT_FILE}
+    if there != listed:
+        missing, extra = sorted(listed - there), sorted(there - listed)
+        raise EngineRefused("the folder must hold exactly the listed files", f"missing {missing}, extra {extra}", _REBUILD)
+    for name in sorted(listed):
+        if not stat.S_ISREG((folder / name).lstat().st_mode):
+            raise EngineRefused(f"{name} must be a regular file", "a link or device", _REBUILD)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        hashes = dict(zip(sorted(listed), pool.map(sha256_of, (folder / name for name in sorted(listed))), strict=True))
+    for name, digest in hashes.items():
+        if digest != contract.files[name]:
+            raise EngineRefused(f"sha256 of {name} must be {contract.files[name]}", digest, _REBUILD)
+    plan = {name: digest for name, digest in contract.files.items() if name in plan_files(contract)}
+    if engine_id_of(contract.recipe_digest, plan) != contract.engine_id:
+        raise EngineRefused("the engine id must be that of recipe and plan", contract.engine_id, _REBUILD)
+
+
+def plan_files(contract: Contract) -> set[str]:
+    """Name the files that the backend runs: all but those that the workbench wrote beside them."""
+    return set(contract.files) - {RECIPE_FILE, TOKENIZER_FILE, contract.self_test.file}
+
+
+def find_engine(root: Path, recipe_digest: str, backend_version: str) -> Path | None:
+    """Look for an engine of a recipe among the folders of `root`."""
+    for folder in sorted(root.iterdir()):
+        if folder.name.startswith(".") or not (folder / CONTRACT_FILE).is_file():
+            continue
+        try:
+            contract = read_contract(folder)
+        except EngineRefused:
+            continue
+        if contract.recipe_digest == recipe_digest and contract.backend.version == backend_version:
+            return folder
+    return None
+
+
+def _check_tensors(session: Session, contract: Contract) -> None:
+    for kind, rows, live in (("inputs", contract.inputs, session.inputs), ("outputs", contract.outputs, session.outputs)):
+        names = tuple(row.name for row in rows)
+        if set(names) != set(live):
+            raise EngineRefused(f"{kind} of the engine must be {', '.join(names)}", ", ".join(live), _REBUILD)

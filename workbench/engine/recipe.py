@@ -1,0 +1,117 @@
+"""Recipe: everything that decides an engine, frozen, with a digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from workbench.canonical import digest_of
+from workbench.checkpoint import Checkpoint
+from workbench.errors import ContractError
+from workbench.graph import check_taps
+
+RECIPE_SCHEMA = "1.0"
+Positions = str | tuple[int, ...]
+NAMED_POSITIONS = ("all", "last", "mean")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recipe:
+    """What to build.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        From `open_checkpoint`.
+    precision : str
+        `fp32`, or `int8` for block-wise 8-bit weights with float32 activations; each backend lists its own.
+    taps : tuple of str
+        Which hidden states leave the engine; `workbench.graph.tap_names(checkpoint.config)` lists them.
+    positions : str or tuple of int
+        Which rows of each tap leave the engine: `all`, `last`, `mean`, or token offsets (negative: from the end).
+    backend : str
+        What runs the engine; `workbench doctor` lists the backends that are ready here.
+    max_tokens : int
+        Longest prompt in tokens.
+    keep : tuple of str
+        Layers that stay in higher precision, by the names that the contract lists.
+    options : mapping
+        Options of the backend, plain data.
+
+    Raises
+    ------
+    ContractError, TapError
+        If a field is not valid for this checkpoint.
+    """
+
+    checkpoint: Checkpoint
+    precision: str = "fp32"
+    taps: tuple[str, ...] = ("final_norm",)
+    positions: Positions = "last"
+    backend: str = "onnxruntime"
+    max_tokens: int = 128
+    keep: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.taps, str):
+            raise ContractError("taps must be a tuple of names", repr(self.taps), f"Write taps=({self.taps!r},).")
+        object.__setattr__(self, "taps", tuple(dict.fromkeys(self.taps)))
+        object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        object.__setattr__(self, "positions", check_positions(self.positions))
+        check_taps(self.checkpoint.config, self.taps)
+        limit = self.checkpoint.config.max_positions
+        if not 1 <= self.max_tokens <= limit:
+            raise ContractError(
+                f"max_tokens must lie between 1 and the {limit} positions of this checkpoint",
+                str(self.max_tokens),
+                "Choose a smaller limit, or another checkpoint.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the recipe as plain data; the checkpoint is named by its digest, never by a path."""
+        positions = self.positions if isinstance(self.positions, str) else list(self.positions)
+        return {
+            "schema": RECIPE_SCHEMA,
+            "checkpoint": self.checkpoint.digest,
+            "precision": self.precision,
+            "taps": list(self.taps),
+            "positions": positions,
+            "backend": self.backend,
+            "max_tokens": self.max_tokens,
+            "keep": list(self.keep),
+            "options": dict(self.options),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the recipe's canonical JSON."""
+        return digest_of(self.to_json())
+
+
+def check_positions(positions: object) -> Positions:
+    """Return valid positions in their one form, or refuse them.
+
+    Raises
+    ------
+    ContractError
+        If they are neither a known name nor a tuple of different integers.
+    """
+    if isinstance(positions, str) and positions in NAMED_POSITIONS:
+        return positions
+    if isinstance(positions, int) and not isinstance(positions, bool):
+        positions = (positions,)
+    if isinstance(positions, list | tuple):
+        numbers = tuple(positions)
+        whole = all(isinstance(p, int) and not isinstance(p, bool) for p in numbers)
+        if numbers and whole and len(set(numbers)) == len(numbers):
+            return numbers
+    raise ContractError(
+        f"positions must be one of {', '.join(NAMED_POSITIONS)}, or a tuple of different token offsets",
+        repr(positions),
+        "Offsets count from 0; negative ones count from the last token.",
+    )
