@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +83,14 @@ def test_rows_return_in_prompt_order(lengths, plan, last):
     counts = np.ones_like(lengths) if last else lengths
     row_offsets = np.concatenate([[0], np.cumsum(counts)])
     sink, done = Keep(), []
-    run_plan(Echo(last), ids, offsets, row_offsets, plan_batches(lengths, counts, plan), sink, progress=done.append)
+    run_plan(
+        Echo(last),
+        SimpleNamespace(ids=ids, offsets=offsets),
+        plan_batches(lengths, counts, plan),
+        sink,
+        row_offsets=row_offsets,
+        progress=done.append,
+    )
     rows = np.concatenate([part for _, _, part in sink.parts])
     expected = offsets[1:] - 1 if last else ids
     np.testing.assert_array_equal(rows[:, 0], expected)

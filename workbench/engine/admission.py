@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.engine.batch import check_offsets
-from workbench.engine.contract import Contract
 from workbench.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.contract import Contract
 
 
 def check_prompts(prompts: Sequence[NDArray[Any]], contract: Contract) -> None:

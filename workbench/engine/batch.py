@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.engine.recipe import Positions
 from workbench.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.recipe import Positions
 
 
 def rows_per_prompt(lengths: NDArray[np.int64], positions: Positions) -> NDArray[np.int64]:

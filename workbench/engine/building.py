@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,18 +28,19 @@ from workbench.engine.contract import (
     Contract,
     LimitsPart,
     PrecisionPart,
-    SelfTestPart,
     TensorRow,
     VerificationPart,
     engine_id_of,
 )
 from workbench.engine.hashing import sha256_of
 from workbench.engine.opening import RECIPE_FILE, TOKENIZER_FILE, Engine, find_engine, open_engine
-from workbench.engine.recipe import Recipe
 from workbench.engine.reference import compute_reference
 from workbench.engine.selftest import SELFTEST_FILE, write_selftest
 from workbench.engine.verification import verify
 from workbench.errors import EngineError, StoreFull
+
+if TYPE_CHECKING:
+    from workbench.engine.recipe import Recipe
 
 TOKENS_PER_PASS = 2048
 Progress = Callable[[str, float], None]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from workbench.engine.admission import check_prompts
 from workbench.engine.backends.protocol import Session, get_backend
 from workbench.engine.batch import flat_rows, make_feeds
 from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, engine_id_of, parse_contract
@@ -19,6 +16,12 @@ from workbench.engine.hashing import sha256_of
 from workbench.engine.selftest import run_selftest
 from workbench.errors import EngineRefused
 from workbench.tokens import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 RECIPE_FILE = "recipe.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -53,9 +56,7 @@ class Engine:
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer that travels with the engine; None if it reads token ids only."""
-        if self.contract.tokenizer_digest is None:
-            return None
-        return load_tokenizer((self.path / TOKENIZER_FILE).read_bytes())
+        return read_tokenizer(self.path, self.contract)
 
     def run(self, prompts: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Run one pass over a few prompts.
@@ -75,14 +76,9 @@ class Engine:
         ContractError
             If a prompt is empty, too long, or holds an id outside the vocabulary.
         """
-        self._check(prompts)
         contract = self.contract
+        check_prompts(prompts, contract)
         return flat_rows(self._session.run(make_feeds(prompts, contract.positions, contract.inputs[0].dtype)))
-
-    def _check(self, prompts: Sequence[NDArray[Any]]) -> None:
-        from workbench.engine.admission import check_prompts
-
-        check_prompts(prompts, self.contract)
 
 
 def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
@@ -130,6 +126,22 @@ def read_contract(folder: Path) -> Contract:
     return parse_contract(path.read_bytes(), where=CONTRACT_FILE)
 
 
+def read_tokenizer(folder: Path, contract: Contract) -> Tokenizer | None:
+    """Read the tokenizer of an engine folder; None if the engine reads token ids only.
+
+    Raises
+    ------
+    EngineRefused
+        If it is not the one of the contract.
+    """
+    if contract.tokenizer_digest is None:
+        return None
+    tokenizer = load_tokenizer((folder / TOKENIZER_FILE).read_bytes())
+    if tokenizer.digest != contract.tokenizer_digest:
+        raise EngineRefused(f"{TOKENIZER_FILE} must be {contract.tokenizer_digest}", tokenizer.digest, _REBUILD)
+    return tokenizer
+
+
 def check_files(folder: Path, contract: Contract) -> None:
     """Compare every file of an engine folder with the contract.
 
@@ -142,7 +154,9 @@ def check_files(folder: Path, contract: Contract) -> None:
     there = {entry.name for entry in folder.iterdir()} - {CONTRACT_FILE}
     if there != listed:
         missing, extra = sorted(listed - there), sorted(there - listed)
-        raise EngineRefused("the folder must hold exactly the listed files", f"missing {missing}, extra {extra}", _REBUILD)
+        raise EngineRefused(
+            "the folder must hold exactly the listed files", f"missing {missing}, extra {extra}", _REBUILD
+        )
     for name in sorted(listed):
         if not stat.S_ISREG((folder / name).lstat().st_mode):
             raise EngineRefused(f"{name} must be a regular file", "a link or device", _REBUILD)
@@ -176,7 +190,10 @@ def find_engine(root: Path, recipe_digest: str, backend_version: str) -> Path | 
 
 
 def _check_tensors(session: Session, contract: Contract) -> None:
-    for kind, rows, live in (("inputs", contract.inputs, session.inputs), ("outputs", contract.outputs, session.outputs)):
+    for kind, rows, live in (
+        ("inputs", contract.inputs, session.inputs),
+        ("outputs", contract.outputs, session.outputs),
+    ):
         names = tuple(row.name for row in rows)
         if set(names) != set(live):
             raise EngineRefused(f"{kind} of the engine must be {', '.join(names)}", ", ".join(live), _REBUILD)

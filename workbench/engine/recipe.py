@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.canonical import digest_of
-from workbench.checkpoint import Checkpoint
 from workbench.errors import ContractError
 from workbench.graph import check_taps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workbench.checkpoint import Checkpoint
 
 RECIPE_SCHEMA = "1.0"
 Positions = str | tuple[int, ...]

@@ -6,17 +6,21 @@ and unpadded: other operators, other kernels and another batch than the engine u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.checkpoint import Checkpoint
-from workbench.engine.backends.protocol import Session
 from workbench.engine.batch import flat_rows, make_feeds
-from workbench.engine.recipe import Positions, Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from workbench.checkpoint import Checkpoint
+    from workbench.engine.backends.protocol import Session
+    from workbench.engine.recipe import Positions, Recipe
 
 REFERENCE = "primitive lowering, float32, ONNX Runtime without graph optimisation, each prompt alone"
 _TEXTS = (
@@ -26,8 +30,10 @@ _TEXTS = (
     "I loved this film; every scene was a joy.",
     "naïve café, 東京タワー and Ωmega",
     "a",
-    "The committee met on Tuesday to discuss the budget for the coming year, and after a long debate it decided to "
-    "postpone the vote until the treasurer could present a revised estimate of the costs.",
+    (
+        "The committee met on Tuesday to discuss the budget for the coming year, and after a long debate it decided to "
+        "postpone the vote until the treasurer could present a revised estimate of the costs."
+    ),
 )
 _RANDOM_LENGTHS = (1, 2, 7, 19, 33)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.engine.backends.protocol import Session
 from workbench.engine.batch import rows_per_prompt
 from workbench.engine.contract import Contract, SelfTestPart
-from workbench.engine.recipe import Positions
 from workbench.engine.reference import run_one_by_one
 from workbench.engine.verification import relative_errors
 from workbench.errors import EngineRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.backends.protocol import Session
+    from workbench.engine.recipe import Positions
 
 SELFTEST_FILE = "selftest.safetensors"
 _PROMPTS = 3
@@ -32,7 +36,9 @@ def write_selftest(
     kept = prompts[:_PROMPTS]
     lengths = np.array([len(prompt) for prompt in kept], dtype=np.int64)
     count = int(rows_per_prompt(lengths, positions).sum())
-    arrays: dict[str, NDArray[Any]] = {f"rows.{tap}": np.ascontiguousarray(array[:count]) for tap, array in rows.items()}
+    arrays: dict[str, NDArray[Any]] = {
+        f"rows.{tap}": np.ascontiguousarray(array[:count]) for tap, array in rows.items()
+    }
     arrays["lengths"] = lengths
     arrays["ids"] = np.concatenate(kept)
     save_file(arrays, path)

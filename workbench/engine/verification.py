@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.engine.backends.protocol import Session
 from workbench.engine.batch import rows_per_prompt
 from workbench.engine.contract import Repeat, TapVerdict, VerificationPart
-from workbench.engine.recipe import Positions
 from workbench.engine.reference import REFERENCE, ReferenceRows, run_one_by_one, run_together
 from workbench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.backends.protocol import Session
+    from workbench.engine.recipe import Positions
 
 # mean and worst relative error a row that a build may have; the worst token of a quantised build lies far from its mean
 TOLERANCES = {"fp32": (1e-5, 1e-4), "int8": (0.06, 0.6)}
@@ -37,9 +42,9 @@ def relative_errors(rows: NDArray[np.float32], reference: NDArray[np.float32]) -
     return np.where(np.isfinite(error), error, np.inf)
 
 
-def verify(session: Session, reference: ReferenceRows, positions: Positions, id_dtype: str, precision: str) -> tuple[
-    VerificationPart, dict[str, NDArray[np.float32]]
-]:
+def verify(
+    session: Session, reference: ReferenceRows, positions: Positions, id_dtype: str, precision: str
+) -> tuple[VerificationPart, dict[str, NDArray[np.float32]]]:
     """Measure an engine on the reference prompts.
 
     Returns

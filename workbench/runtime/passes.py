@@ -7,13 +7,17 @@ are sorted by length and cut into passes by a token budget. The plan follows fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.canonical import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
 PLAN_VERSION = 1
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.engine.sink import Sink
-from workbench.runtime.passes import Window
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.sink import Sink
+    from workbench.runtime.passes import Window
+    from workbench.tokens import TokenTable
 
 
 class Reader(Protocol):
@@ -22,12 +26,11 @@ class Reader(Protocol):
 
 def run_plan(
     engine: Reader,
-    ids: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_offsets: NDArray[np.int64],
+    tokens: TokenTable,
     windows: Iterable[Window],
     sink: Sink,
     *,
+    row_offsets: NDArray[np.int64],
     progress: Callable[[int], None] | None = None,
 ) -> None:
     """Run every window and hand its rows to the sink, in prompt order.
@@ -36,19 +39,18 @@ def run_plan(
     ----------
     engine : Reader
         Runs a pass.
-    ids : int32 [token]
-        Tokens of all prompts, one after another.
-    offsets : int64 [prompt + 1]
-        Where each prompt begins in `ids`.
-    row_offsets : int64 [prompt + 1]
-        Where each prompt's rows begin in the run.
+    tokens : TokenTable
+        Tokens of all prompts.
     windows : iterable of Window
         From `plan_batches`.
     sink : Sink
         Takes the rows; it may write while the next window is computed.
+    row_offsets : int64 [prompt + 1]
+        Where each prompt's rows begin in the run.
     progress : callable, optional
         Called with the number of real tokens after each pass.
     """
+    ids, offsets = tokens.ids, tokens.offsets
     for window in windows:
         rows: dict[str, NDArray[np.float32]] = {}
         base = row_offsets[window.first]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.plan_files import MODEL_FILE, fill_places, map_weights, write_plan
 from workbench.graph.artefact import WEIGHTS_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
 

@@ -6,18 +6,19 @@ and `load(folder)` are called in this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Protocol, cast
-
-from numpy.typing import NDArray
 
 from workbench.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
     from workbench.engine.recipe import Recipe
     from workbench.graph import TensorSpec
 

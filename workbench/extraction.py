@@ -1,0 +1,174 @@
+"""Extraction: prompts through an engine into a run folder, each row where it belongs.
+
+1. Read and tokenise every prompt, so that all sizes are known.
+2. Cut them into windows and passes (`runtime.passes`).
+3. Run pass after pass; rows return to prompt order and are committed window by window (`store.writer`).
+4. Close: rows in = rows out, each prompt once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench import __version__
+from workbench.engine.batch import check_offsets, rows_per_prompt
+from workbench.engine.opening import Engine, open_engine
+from workbench.errors import ContractError, RunExists
+from workbench.progress import bar
+from workbench.runtime import BatchPlan, plan_batches, run_plan
+from workbench.store import Run, RunWriter, TapSpec, create_run
+from workbench.tokens import TokenTable, tokenize
+
+if TYPE_CHECKING:
+    from workbench.engine.contract import Contract
+    from workbench.prompts import PromptSet
+    from workbench.tokens import Tokenizer
+
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float8_e4m3": "F8_E4M3"}
+
+
+def extract(
+    prompts: PromptSet,
+    engine: Engine | str | Path,
+    *,
+    out: str | Path,
+    truncate: bool = False,
+    template: str | None = None,
+    dtype: str = "float32",
+    resume: bool = False,
+    durability: str = "full",
+    plan: BatchPlan | None = None,
+    progress: bool = True,
+) -> Run:
+    """Read the hidden states of every prompt into a run folder.
+
+    Parameters
+    ----------
+    prompts : PromptSet
+        From `load_prompts`.
+    engine : Engine or path
+        From `build` or `open_engine`; it decides taps and positions.
+    out : str or Path
+        The run folder; it must not exist, unless `resume`.
+    truncate : bool
+        Cut prompts that are too long, and record it for each row; by default they are refused.
+    template : str, optional
+        Name of a chat template of the tokenizer, put around each text.
+    dtype : str
+        How states are kept: `float32`, `bfloat16`, `float16` or `float8_e4m3`.
+    resume : bool
+        Go on after the last stored batch of an interrupted run.
+    durability : str
+        `full` survives power loss; `process-crash-only` is faster and says so in the manifest.
+    plan : BatchPlan, optional
+        Budgets of windows and passes.
+    progress : bool
+        Show tokens per second and time left.
+
+    Returns
+    -------
+    Run
+        Opened and complete.
+
+    Raises
+    ------
+    RunExists
+        If `out` exists and `resume` is not set.
+    PromptError, TokenError, ContractError
+        If a prompt cannot be read by this engine; nothing was computed then.
+    StoreError
+        If the folder cannot be written.
+    """
+    folder = Path(out)
+    if not resume and folder.exists():
+        raise RunExists(
+            "the run folder must not exist yet",
+            f"{folder.name!r}, which does",
+            "Choose another name, or pass resume=True to go on with an interrupted run.",
+        )
+    loaded = engine if isinstance(engine, Engine) else open_engine(engine)
+    contract = loaded.contract
+    tokens = tokens_for(prompts, contract, loaded.tokenizer, truncate=truncate, template=template)
+    batches = plan or BatchPlan()
+    writer = create_run(
+        folder,
+        prompts=prompts,
+        tokens=tokens,
+        taps=tap_specs(contract, dtype),
+        positions=contract.positions,
+        contract=contract.to_json(),
+        provenance=_provenance(loaded, batches, truncate, template),
+        durability=durability,
+        resume=resume,
+    )
+    with writer:
+        _run_all(loaded, tokens, batches, writer, show=progress)
+        return writer.close()
+
+
+def tokens_for(
+    prompts: PromptSet,
+    contract: Contract,
+    tokenizer: Tokenizer | None,
+    *,
+    truncate: bool = False,
+    template: str | None = None,
+) -> TokenTable:
+    """Turn prompts into token ids as an engine reads them.
+
+    Raises
+    ------
+    TokenError, ContractError
+        If a prompt is empty, too long, outside the vocabulary, or lacks an asked position.
+    """
+    tokens = tokenize(
+        prompts,
+        tokenizer,
+        max_tokens=contract.limits.max_tokens,
+        truncate=truncate,
+        template=template,
+        vocab_size=contract.checkpoint.d_vocab,
+    )
+    check_offsets(np.diff(tokens.offsets), contract.positions, prompts.ids)
+    return tokens
+
+
+def tap_specs(contract: Contract, dtype: str) -> tuple[TapSpec, ...]:
+    """Say how each tap of an engine is kept.
+
+    Raises
+    ------
+    ContractError
+        If the dtype is not one of `DTYPES`.
+    """
+    if dtype not in DTYPES:
+        raise ContractError(
+            f"the dtype of a run must be one of {', '.join(DTYPES)}", repr(dtype), "Choose one of these."
+        )
+    checkpoint = contract.checkpoint
+    widths = {tap: checkpoint.d_vocab if tap == "logits" else checkpoint.d_model for tap in contract.taps}
+    return tuple(TapSpec(name=tap, dtype=DTYPES[dtype], width=width) for tap, width in widths.items())
+
+
+def _run_all(engine: Engine, tokens: TokenTable, plan: BatchPlan, writer: RunWriter, *, show: bool) -> None:
+    lengths = np.diff(tokens.offsets)
+    counts = rows_per_prompt(lengths, engine.contract.positions)
+    start = writer.next_prompt
+    windows = plan_batches(lengths, counts, plan, start=start)
+    left = int(tokens.offsets[-1] - tokens.offsets[start])
+    with bar("extract", left, "tok", show=show) as step:
+        run_plan(engine, tokens, windows, writer, row_offsets=writer.row_offsets, progress=step)
+
+
+def _provenance(engine: Engine, plan: BatchPlan, truncate: bool, template: str | None) -> dict[str, Any]:
+    tokenizer = engine.tokenizer
+    return {
+        "code_version": __version__,
+        "tokenizer_digest": tokenizer.digest if tokenizer else None,
+        "template": template,
+        "truncate": truncate,
+        "batch_plan": plan.digest,
+    }
