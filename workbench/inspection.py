@@ -53,7 +53,7 @@ def describe_engine(path: Path, contract: Contract) -> str:
     worst = max(c.verification.taps.items(), key=lambda item: item[1].worst_relative_error)
     return _lines(
         engine=f"{path}  (id {c.engine_id[:20]})",
-        checkpoint=f"{c.checkpoint.name} ({c.checkpoint.family}, {c.checkpoint.n_layers} layers, width {c.checkpoint.d_model})",
+        checkpoint=f"{c.checkpoint.name}, {c.checkpoint.family}",
         precision=f"{c.precision.name}: weights {c.precision.weights}, activations {c.precision.activations}",
         backend=f"{c.backend.name} {c.backend.version} on {c.backend.machine}",
         reads=f"up to {c.limits.max_tokens} tokens a prompt, padding on the {c.padding_side}",
