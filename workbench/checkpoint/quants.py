@@ -65,7 +65,7 @@ UNREAD_GGUF_TYPES = {
 }  # fmt: skip
 
 
-def decode(data: NDArray[np.uint8], type_name: str, label: str, *, slice_bytes: int = 256 << 10) -> NDArray[np.float32]:
+def decode(data: NDArray[np.uint8], type_name: str, label: str, *, slice_bytes: int = 512 << 10) -> NDArray[np.float32]:
     """Decode the bytes of whole blocks.
 
     Parameters

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Rows are decoded in slices of about this many bytes of float32, so that a slice and its temporaries stay in the cache.
-SLICE_BYTES = 2 << 20
+SLICE_BYTES = 512 << 10
 
 
 class TensorFile(Protocol):
@@ -80,12 +80,22 @@ class MappedTensors:
         Checked entries; names are unique.
     metadata : mapping
         Key-value data of the file.
+    left_out : sequence of str
+        Tensors that lie in the files but are no part of this set.
     """
 
-    def __init__(self, label: str, entries: Sequence[TensorEntry], metadata: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        label: str,
+        entries: Sequence[TensorEntry],
+        metadata: Mapping[str, object],
+        *,
+        left_out: Sequence[str] = (),
+    ) -> None:
         self._label = label
         self._entries = {entry.name: entry for entry in entries}
         self._metadata = metadata
+        self.left_out = tuple(left_out)
 
     @property
     def metadata(self) -> Mapping[str, object]:
