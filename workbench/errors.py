@@ -89,6 +89,10 @@ class EngineRefused(EngineError):
     """An engine's contract does not admit it here; nothing of it was executed."""
 
 
+class PatchRefused(EngineError):
+    """A source tree is not one that the patch is proven for; nothing was written."""
+
+
 class RunExists(WorkbenchError, FileExistsError):
     """A folder that would be written is already there."""
 
