@@ -85,7 +85,7 @@ def gguf_in(folder: Folder, name: str) -> tuple[MappedTensors, list[MappedFile]]
     found = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", name, re.DOTALL)
     first = f"{found[1]}-00001-of-{found[3]}.gguf" if found else name
     file = folder.map(first)
-    metadata, entries = parse_gguf(file.map, file)
+    metadata, entries = parse_gguf(file)
     count = _split_count(metadata, first)
     if count == 1:
         if first != name:
@@ -97,7 +97,7 @@ def gguf_in(folder: Folder, name: str) -> tuple[MappedTensors, list[MappedFile]]
     files = [file]
     for number in range(1, count):
         part = folder.map(f"{found[1]}-{number + 1:05}-of-{found[3]}.gguf")
-        part_metadata, part_entries = parse_gguf(part.map, part)
+        part_metadata, part_entries = parse_gguf(part)
         _check_split(part_metadata, part.name, number, count)
         entries += part_entries
         files.append(part)
@@ -131,15 +131,13 @@ def _check_whole(metadata: Mapping[str, object], entries: list[TensorEntry], nam
         seen.add(entry.name)
 
 
-def parse_gguf(buffer: mmap.mmap | bytes, file: MappedFile) -> tuple[dict[str, object], list[TensorEntry]]:
+def parse_gguf(file: MappedFile) -> tuple[dict[str, object], list[TensorEntry]]:
     """Parse metadata and tensor table.
 
     Parameters
     ----------
-    buffer : mmap or bytes
-        The whole file.
     file : MappedFile
-        Its name and its bytes as an array, which the entries view.
+        The whole file.
 
     Returns
     -------
@@ -151,7 +149,7 @@ def parse_gguf(buffer: mmap.mmap | bytes, file: MappedFile) -> tuple[dict[str, o
     CheckpointError
         If anything is not as the format says, or beyond the caps of this module.
     """
-    cursor = _Cursor(buffer, shown(file.name))
+    cursor = _Cursor(file.map, shown(file.name))
     n_tensors, n_keys = _header(cursor)
     cursor.end = min(cursor.size, MAX_METADATA_BYTES)
     metadata = _metadata(cursor, n_keys)
@@ -182,7 +180,7 @@ def parse_gguf(buffer: mmap.mmap | bytes, file: MappedFile) -> tuple[dict[str, o
 class _Cursor:
     """Reads forward through the bytes before `end`, and says what was being read when they run out."""
 
-    def __init__(self, buffer: mmap.mmap | bytes, label: str) -> None:
+    def __init__(self, buffer: mmap.mmap, label: str) -> None:
         self.buffer = buffer
         self.label = label
         self.at = 0

@@ -114,7 +114,7 @@ class Checkpoint:
         return vocabulary_of(self._vocabulary)
 
     def unused_tensors(self) -> tuple[str, ...]:
-        """Tensors of the files that no part of the decoder uses; last those that stand in a shard only, not in its index."""
+        """Tensors that no part of the decoder uses; last those that a shard holds and the index does not name."""
         return (*self.weights.unused, *self.source.left_out)
 
 
