@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 from common import ratio, rounds, save
+from workbench.demo import city_prompts
 
 import workbench as wb
-from workbench.demo import city_prompts
 from workbench.engine.batch import make_feeds
 from workbench.errors import WorkbenchError
 
@@ -97,7 +97,9 @@ def transformers_reader(path: Path, prompts: list[np.ndarray]):
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(2)
-    model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32).eval().model
+    model = (
+        AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32).eval().model
+    )
 
     @torch.inference_mode()
     def run():
@@ -108,7 +110,9 @@ def transformers_reader(path: Path, prompts: list[np.ndarray]):
 
 
 def bare_session(engine, prompts):
-    feeds = [make_feeds(prompts[i : i + 16], "last", engine.contract.inputs[0].dtype) for i in range(0, len(prompts), 16)]
+    feeds = [
+        make_feeds(prompts[i : i + 16], "last", engine.contract.inputs[0].dtype) for i in range(0, len(prompts), 16)
+    ]
     session = engine._session._session
     return lambda: np.concatenate([session.run(None, f)[0] for f in feeds])
 
@@ -135,14 +139,17 @@ def peak_memory(folder: Path) -> dict[str, float]:
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
     )
     engine = next(p.parent for p in (folder / "engines").glob("*/contract.json"))
-    out = subprocess.run([sys.executable, "-c", code, engine, folder / "peak"], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code, engine, folder / "peak"], capture_output=True, text=True, check=True
+    )
     return {"peak_bytes": float(out.stdout.split()[-1])}
 
 
 def import_seconds() -> float:
     probe = "import time; t = time.perf_counter(); import workbench; print(time.perf_counter() - t)"
     return statistics.median(
-        float(subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout) for _ in range(5)
+        float(subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
     )
 
 
@@ -178,11 +185,13 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> None:
         contenders["transformers fp32"] = transformers_reader(source, prompts)
     check_equal(contenders)
     times = rounds(contenders, n=options.rounds)
-    tokens = {name: LENGTH * options.prompts for name in contenders}
+    tokens = dict.fromkeys(contenders, LENGTH * options.prompts)
     tokens["cities"] = sum(len(full.tokenizer.encode(text)) for text in cities.texts)
     speed = {name: [tokens[name] / t for t in seconds] for name, seconds in times.items()}
     ours = times["workbench"]
-    ratios = {f"speed against {n}": ratio(t, ours) for n, t in times.items() if n.startswith(("llama", "transf", "bare"))}
+    ratios = {
+        f"speed against {n}": ratio(t, ours) for n, t in times.items() if n.startswith(("llama", "transf", "bare"))
+    }
     ratios["cost of blocks.5.resid_post"] = ratio(times["blocks.5.resid_post"], ours)
     ratios["tokens per second, cities against 128 tokens"] = ratio(speed["cities"], speed["workbench"])
     weights = 4 * sum(int(np.prod(checkpoint.weights.shape(n))) for n in checkpoint.weights.names())
@@ -211,7 +220,9 @@ def check_equal(contenders) -> None:
         cosine = (unit * reference / np.linalg.norm(reference, axis=1, keepdims=True)).sum(1)
         print(f"{name}: mean relative error {norm.mean():.3g}, least cosine {cosine.min():.5f}", file=sys.stderr)
         if cosine.min() < 0.9:
-            raise WorkbenchError(f"{name} must read the same states", f"cosine {cosine.min():.3f}", "Fix the benchmark.")
+            raise WorkbenchError(
+                f"{name} must read the same states", f"cosine {cosine.min():.3f}", "Fix the benchmark."
+            )
 
 
 if __name__ == "__main__":

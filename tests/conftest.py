@@ -49,7 +49,9 @@ def toy_engines(tmp_path_factory, toy_checkpoint, toy_taps):
     def engine(precision="fp32", positions="last", taps=toy_taps):
         key = (precision, positions, taps)
         if key not in made:
-            recipe = Recipe(checkpoint=toy_checkpoint, precision=precision, positions=positions, taps=taps, max_tokens=32)
+            recipe = Recipe(
+                checkpoint=toy_checkpoint, precision=precision, positions=positions, taps=taps, max_tokens=32
+            )
             made[key] = build(recipe, folder)
         return made[key]
 

@@ -183,7 +183,13 @@ def test_a_link_in_place_of_a_file_is_refused(copied, tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("taps", ["embed"]), ("positions", "all"), ("engine_id", "0" * 64), ("recipe_digest", "0" * 64), ("schema_version", "9.0")],
+    [
+        ("taps", ["embed"]),
+        ("positions", "all"),
+        ("engine_id", "0" * 64),
+        ("recipe_digest", "0" * 64),
+        ("schema_version", "9.0"),
+    ],
 )
 def test_an_edited_contract_is_refused_even_when_it_was_sealed_again(copied, field, value):
     plain = json.loads((copied / CONTRACT_FILE).read_bytes()) | {field: value}
