@@ -56,7 +56,7 @@ def city_prompts(count: int = 4000) -> PromptSet:
         "population": [int(city["population"]) for city, _ in rows],
     }
     texts = [SENTENCE.format(city=name) for name in columns["city"]]
-    return wb.load_prompts(texts).with_columns(columns)
+    return wb.load_prompts({"text": texts, **columns})
 
 
 def run_demo(out: Path, *, n_prompts: int = 4000) -> Path:
