@@ -45,8 +45,8 @@ def write_plan(graph: Graph, folder: Path, progress: Callable[[int, int], None] 
     with (folder / WEIGHTS_FILE).open("xb") as file:
         for name, tensor in graph.initialisers.items():
             gap = bytes(-at % ALIGNMENT)
-            data = tensor.load()
-            for piece in (memoryview(gap), memoryview(data.reshape(-1)).cast("B")):
+            data: NDArray[Any] = tensor.load()
+            for piece in (gap, data.reshape(-1).view(np.uint8).data):
                 file.write(piece)
                 digest.update(piece)
             places[name] = (at + len(gap), data.nbytes)

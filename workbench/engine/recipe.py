@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from workbench.canonical import digest_of
 from workbench.errors import ContractError
@@ -60,7 +60,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.taps, str):
+        if isinstance(cast("object", self.taps), str):
             raise ContractError("taps must be a tuple of names", repr(self.taps), f"Write taps=({self.taps!r},).")
         object.__setattr__(self, "taps", tuple(dict.fromkeys(self.taps)))
         object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))

@@ -95,9 +95,9 @@ def plan_batches(
     rows = np.concatenate([[0], np.cumsum(row_counts)])
     first = start
     while first < len(lengths):
-        by_tokens = np.searchsorted(tokens, tokens[first] + plan.tokens_per_window, side="left")
-        by_rows = np.searchsorted(rows, rows[first] + plan.rows_per_window, side="right") - 1
-        stop = int(max(first + 1, min(by_tokens, by_rows, len(lengths))))
+        by_tokens = int(np.searchsorted(tokens, tokens[first] + plan.tokens_per_window, side="left"))
+        by_rows = int(np.searchsorted(rows, rows[first] + plan.rows_per_window, side="right")) - 1
+        stop = max(first + 1, min(by_tokens, by_rows, len(lengths)))
         yield Window(first=first, stop=stop, passes=tuple(_passes(lengths, first, stop, plan)))
         first = stop
 
@@ -113,6 +113,6 @@ def _passes(lengths: NDArray[np.int64], first: int, stop: int, plan: BatchPlan) 
         padded = width * np.arange(1, len(real) + 1)
         tight = (padded - real) <= plan.padding * padded  # lengths fall, so the share of padding only grows
         needed = real <= plan.least_tokens
-        count = int(max(1, np.count_nonzero(tight | needed)))
+        count = max(1, int(np.count_nonzero(tight | needed)))
         yield order[start : start + count]
         start += count

@@ -72,4 +72,5 @@ def _places(row_offsets: NDArray[np.int64], members: NDArray[np.int64]) -> NDArr
     starts = row_offsets[members]
     counts = row_offsets[members + 1] - starts
     ends = np.cumsum(counts)
-    return np.arange(int(ends[-1])) + np.repeat(starts - (ends - counts), counts)
+    places: NDArray[np.int64] = np.arange(int(ends[-1])) + np.repeat(starts - (ends - counts), counts)
+    return places
