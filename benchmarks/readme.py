@@ -28,7 +28,7 @@ def extraction() -> list[str]:
     speed = figures["tokens per second, median"]
     ratios = figures["ratios, median over rounds"]
     lines = [
-        "**Reading states on a CPU**, SmolLM2-135M, prompts of 128 tokens, last token, states delivered to a stored run",
+        "**Reading states on a CPU**, SmolLM2-135M, prompts of 128 tokens, last token, states in a stored run",
         f"({where(result)}):",
         "",
         "| reader | tokens per second | workbench is faster by |",
@@ -43,8 +43,8 @@ def extraction() -> list[str]:
     cities = ratios["tokens per second, cities against 128 tokens"]
     lines += [
         "",
-        f"Stopping at `blocks.5.resid_post` costs {early:.0%} of `final_norm`. Prompts of 7 to 20 tokens (cities) run at "
-        f"{cities:.0%} of the full-length rate.",
+        f"Stopping at `blocks.5.resid_post` costs {early:.0%} of `final_norm`.",
+        f"Prompts of 7 to 20 tokens (cities) run at {cities:.0%} of the full-length rate.",
         "",
     ]
     return lines
