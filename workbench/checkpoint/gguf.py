@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.layout import Span, check_layout
 from workbench.checkpoint.paths import Folder, MappedFile
-from workbench.checkpoint.quants import TensorType, gguf_type
+from workbench.checkpoint.quants import GGUF_TYPES, TensorType, gguf_type
 from workbench.checkpoint.source import MappedTensors, TensorEntry
 from workbench.errors import CheckpointError, UnsupportedError, shown
 
@@ -27,13 +27,14 @@ MAX_TENSORS = 100_000
 MAX_NAME_BYTES = 512
 MAX_STRING_BYTES = 16 << 20
 MAX_ARRAY = 1 << 20
-MAX_ARRAY_TOTAL = 2 << 20  # over all arrays, at most about 150 MB of Python objects
+MAX_ARRAY_TOTAL = 3 << 19  # over all arrays: at most about 120 MB of Python objects
 MAX_RANK = 4
 MAX_PADDING = 4096  # bytes behind the last tensor
 
 _DO = "Get the file again from where it was published, or convert it again."
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
+_SCALARS = {code: struct.Struct(code) for code in _NUMBERS.values()}
 _TYPE_NAMES = {
     0: "UINT8", 1: "INT8", 2: "UINT16", 3: "INT16", 4: "UINT32", 5: "INT32", 6: "FLOAT32", 7: "BOOL", 8: "STRING",
     9: "ARRAY", 10: "UINT64", 11: "INT64", 12: "FLOAT64",
@@ -55,6 +56,7 @@ _DEMANDS = {
     "tokenizer.chat_template": "STRING",
 }
 _BYTE_TOKEN = 6
+_ENTRIES = [struct.Struct(f"<{rank}QIQ") for rank in range(MAX_RANK + 1)]  # axes, type and offset of a tensor
 
 
 def open_gguf(path: Path) -> MappedTensors:
@@ -198,10 +200,10 @@ class _Cursor:
             raise self.fail(f"{field} must fit in the file", f"{n_bytes} bytes at {self.at}, {left} are left{cap}")
 
     def number(self, code: str, field: str) -> Any:
-        width = struct.calcsize(code)
-        self.need(width, field)
-        (value,) = struct.unpack_from(code, self.buffer, self.at)
-        self.at += width
+        shape = _SCALARS[code]
+        self.need(shape.size, field)
+        (value,) = shape.unpack_from(self.buffer, self.at)
+        self.at += shape.size
         return value
 
     def text(self, field: str, cap: int, *, strict: bool = True) -> str:
@@ -215,8 +217,8 @@ class _Cursor:
             return raw.decode()
         except UnicodeDecodeError:
             if strict:
-                raise self.fail(f"{field} must be UTF-8", shown(raw.decode("ascii", "backslashreplace"))) from None
-            return raw.decode(errors="backslashreplace")
+                raise self.fail(f"{field} must be UTF-8", shown(raw.decode("latin-1"))) from None
+            return raw.decode("latin-1")  # the old encoding of such texts; nothing hangs on them
 
     def texts(self, count: int, field: str) -> list[str]:
         """Many strings; the same checks as `text`, written flat because vocabularies have a million of them."""
@@ -342,18 +344,16 @@ def _alignment(metadata: Mapping[str, object], label: str) -> int:
 
 def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], TensorType, int]:
     name = cursor.text("a tensor name", MAX_NAME_BYTES)
-    label = f"{cursor.label}: tensor {shown(name)}"
     rank = cursor.number("<I", "the rank of a tensor")
     if not name or not 1 <= rank <= MAX_RANK:
         raise cursor.fail(f"a tensor must have a name and 1 to {MAX_RANK} axes", f"{shown(name)} with {rank}")
-    cursor.need(8 * rank + 12, f"the entry of {shown(name)}")
-    *sizes, number, offset = struct.unpack_from(f"<{rank}QIQ", cursor.buffer, cursor.at)
+    cursor.need(8 * rank + 12, "the entry of a tensor")
+    *sizes, number, offset = _ENTRIES[rank].unpack_from(cursor.buffer, cursor.at)
     cursor.at += 8 * rank + 12
-    kind = gguf_type(number, label)
+    kind = GGUF_TYPES.get(number) or gguf_type(number, f"{cursor.label}: tensor {shown(name)}")
     if min(sizes) < 1 or math.prod(sizes) > cursor.size * kind.block_values:
-        raise CheckpointError(f"{label}: the axes must be at least 1 and fit in the file", f"{sizes}", _DO)
+        raise cursor.fail(f"the axes of {shown(name)} must be at least 1 and fit in the file", f"{sizes}")
     if sizes[0] % kind.block_values:
-        raise CheckpointError(
-            f"{label}: a row of {kind.name} must be whole blocks of {kind.block_values}", f"{sizes[0]} values", _DO
-        )
+        what = f"a row of {shown(name)}, {kind.name}, must be whole blocks of {kind.block_values}"
+        raise cursor.fail(what, f"{sizes[0]} values")
     return name, tuple(reversed(sizes)), kind, offset

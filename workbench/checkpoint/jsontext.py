@@ -9,6 +9,7 @@ from typing import Any
 from workbench.errors import CheckpointError, shown
 
 MAX_ITEMS = 3 << 19  # 1.5 Mi: at most about 150 MB of Python objects; 100,000 safetensors tensors need 1.3 M
+MAX_KEYS = 450_000
 _DO = "Get the file again from where the checkpoint was published."
 
 
@@ -41,7 +42,10 @@ def load_json(data: bytes, label: str, *, max_bytes: int) -> dict[str, Any]:
     """
     if len(data) > max_bytes:
         raise CheckpointError(f"{label} must hold at most {max_bytes} bytes", f"{len(data)}", _DO)
-    items = sum(data.count(mark) for mark in (b",", b":", b"[", b"{"))
+    keys = data.count(b":")
+    items = keys + sum(data.count(mark) for mark in (b",", b"[", b"{"))
+    if keys > MAX_KEYS:
+        raise CheckpointError(f"{label} must hold at most {MAX_KEYS} keys", f"about {keys}", _DO)
     if items > MAX_ITEMS:
         raise CheckpointError(f"{label} must hold at most {MAX_ITEMS} values", f"about {items}", _DO)
     try:

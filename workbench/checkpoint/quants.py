@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.checkpoint import kquants, plain, smallquants
-from workbench.errors import CheckpointError, UnsupportedError, shown
+from workbench.errors import CheckpointError, UnsupportedError
 
 _EXACT = 1 << 24  # every integer up to here is a float32
 Decoder = Callable[[NDArray[Any], NDArray[np.float32]], None]
@@ -125,18 +125,3 @@ def gguf_type(number: int, label: str) -> TensorType:
             "Convert the checkpoint to a type of the list, such as Q8_0 or F16.",
         )
     return kind
-
-
-def named_type(name: str, label: str, known: tuple[str, ...]) -> TensorType:
-    """Find a type by name among those that a format may hold.
-
-    Raises
-    ------
-    UnsupportedError
-        If the name is not among them.
-    """
-    if name not in known:
-        raise UnsupportedError(
-            f"{label}: dtype must be one of {', '.join(known)}", shown(name), "Save the checkpoint in one of these."
-        )
-    return TYPES[name]

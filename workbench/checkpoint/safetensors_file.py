@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from workbench.checkpoint.jsontext import load_json
 from workbench.checkpoint.layout import Span, check_layout
 from workbench.checkpoint.paths import Folder, MappedFile
-from workbench.checkpoint.quants import named_type
+from workbench.checkpoint.quants import TYPES
 from workbench.checkpoint.source import MappedTensors, TensorEntry
-from workbench.errors import CheckpointError, shown
+from workbench.errors import CheckpointError, UnsupportedError, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,33 +109,27 @@ def _metadata(value: object, label: str) -> dict[str, str]:
 
 
 def _row(name: str, fields: Any, label: str) -> tuple[str, str, tuple[int, ...], tuple[int, int]]:
-    what = f"{label}: tensor {shown(name)}"
+    def fault(what: str, got: object) -> CheckpointError:
+        return CheckpointError(f"{label}: tensor {shown(name)}{what}", f"{got}", _DO)
+
     if not name or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
-        raise CheckpointError(f"{what}: the name must have 1 to {MAX_NAME_BYTES} bytes", f"{len(name)} characters", _DO)
-    if not isinstance(fields, dict) or set(fields) != _FIELDS:
+        raise fault(f": the name must have 1 to {MAX_NAME_BYTES} bytes", f"{len(name)} characters")
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         got = shown(sorted(fields)) if isinstance(fields, dict) else f"a {type(fields).__name__}"
-        raise CheckpointError(f"{what} must have dtype, shape and data_offsets, nothing else", got, _DO)
-    dtype = fields["dtype"]
-    kind = named_type(dtype if isinstance(dtype, str) else f"a {type(dtype).__name__}", what, DTYPES)
-    shape, offsets = (
-        _counts(fields["shape"], f"{what}: shape"),
-        _counts(fields["data_offsets"], f"{what}: data_offsets"),
-    )
-    if len(shape) > MAX_RANK:
-        raise CheckpointError(f"{what} must have at most {MAX_RANK} axes", f"{len(shape)}", _DO)
-    if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise CheckpointError(f"{what}: data_offsets must be a start and an end", f"{list(offsets)}", _DO)
-    if math.prod(max(size, 1) for size in shape) >= 1 << 48:
-        raise CheckpointError(f"{what}: shape must be below 2^48 values", f"{list(shape)}", _DO)
-    want = kind.size_bytes(math.prod(shape))
+        raise fault(" must have dtype, shape and data_offsets, nothing else", got)
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        got = shown(dtype) if isinstance(dtype, str) else f"a {type(dtype).__name__}"
+        raise UnsupportedError(f"{label}: tensor {shown(name)}: dtype must be one of {', '.join(DTYPES)}", got, _DO)
+    if not _are_counts(shape) or len(shape) > MAX_RANK or math.prod([size or 1 for size in shape]) >= 1 << 48:
+        raise fault(f": shape must be whole numbers, at most {MAX_RANK} axes, below 2^48 values", shown(shape))
+    if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise fault(": data_offsets must be two whole numbers, a start and an end", shown(offsets))
+    want = TYPES[dtype].size_bytes(math.prod(shape))
     if offsets[1] - offsets[0] != want:
-        raise CheckpointError(
-            f"{what}: {list(shape)} values of {kind.name} must take {want} bytes", f"{offsets[1] - offsets[0]}", _DO
-        )
-    return name, kind.name, shape, (offsets[0], want)
+        raise fault(f": {shape} values of {dtype} must take {want} bytes", offsets[1] - offsets[0])
+    return name, dtype, tuple(shape), (offsets[0], want)
 
 
-def _counts(value: object, what: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
-        raise CheckpointError(f"{what} must be a list of whole numbers from 0", shown(value), _DO)
-    return tuple(value)
+def _are_counts(value: object) -> bool:
+    return isinstance(value, list) and set(map(type, value)) <= {int} and min(value, default=0) >= 0
