@@ -1,0 +1,98 @@
+"""What the disk under a run can do, asked before any computing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+from workbench.errors import StoreError, StoreFull
+from workbench.store.files import explain
+
+NETWORK_TYPES = {
+    0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb2", 0x0BD00BD0: "lustre", 0x47504653: "gpfs",
+    0x00C36400: "ceph", 0x01021997: "9p", 0x65735546: "fuse",
+}  # fmt: skip
+LOCAL_TYPES = {0xEF53: "ext", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs", 0x794C7630: "overlay"}
+
+
+class StoreWarning(UserWarning):
+    """Something weaker than promised, said once and recorded."""
+
+
+def type_number(path: Path) -> int | None:
+    """Ask statfs(2) for the type of a file system; `os.statvfs` does not tell it. None where unknown."""
+    if not sys.platform.startswith("linux"):
+        return None
+    buffer = (ctypes.c_char * 256)()
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.statfs(os.fsencode(path), buffer) != 0:
+        return None
+    return int(ctypes.cast(buffer, ctypes.POINTER(ctypes.c_long))[0]) & 0xFFFFFFFF
+
+
+def type_name(path: Path) -> str:
+    """Name the type of a file system."""
+    number = type_number(path)
+    if number is None:
+        return "unknown"
+    return NETWORK_TYPES.get(number) or LOCAL_TYPES.get(number) or hex(number)
+
+
+def is_network(path: Path) -> bool:
+    """Say whether a path lies on a network file system; FUSE counts as one."""
+    return type_number(path) in NETWORK_TYPES
+
+
+def check_room(parent: Path, need_bytes: int) -> None:
+    """Refuse a run that cannot fit.
+
+    Raises
+    ------
+    StoreFull
+        If fewer than `need_bytes` are free; the message says both.
+    """
+    try:
+        free = shutil.disk_usage(parent).free
+    except OSError as error:
+        raise explain(error, parent, "the free space must be known") from error
+    if need_bytes > free:
+        raise StoreFull(
+            f"the run needs {need_bytes:,} bytes", f"{free:,} free at {parent}", "Free space, or choose fewer taps."
+        )
+
+
+def check_descriptors(n_files: int) -> None:
+    """Make sure that so many files can be open at once, raising the soft limit if that helps.
+
+    Raises
+    ------
+    StoreError
+        If the hard limit is too low.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = n_files + 64  # what Python, engines and notebooks hold besides
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise StoreError(
+            f"{need} files must be open at once", f"a limit of {hard}", "Raise `ulimit -n`, or use fewer taps."
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+def warn_if_network(path: Path) -> bool:
+    """Warn where locks and syncs depend on a server; return whether they do."""
+    if not is_network(path):
+        return False
+    warnings.warn(
+        f"{path} lies on a network file system ({type_name(path)}): readers use pread, and durability depends on the server",
+        StoreWarning,
+        stacklevel=4,
+    )
+    return True

@@ -1,0 +1,95 @@
+"""Which rows a prompt has: the one place that turns `positions` into row numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.errors import ContractError
+
+Positions = str | tuple[int, ...]
+
+
+def check_positions(positions: object) -> Positions:
+    """Return positions in their one form.
+
+    Raises
+    ------
+    ContractError
+        If they are neither "all", "last" or "mean" nor distinct offsets.
+    """
+    if isinstance(positions, str) and positions in ("all", "last", "mean"):
+        return positions
+    if isinstance(positions, tuple | list) and positions and all(type(offset) is int for offset in positions):
+        if len(set(positions)) == len(positions):
+            return tuple(positions)
+    raise ContractError(
+        "positions must be 'all', 'last', 'mean' or a tuple of distinct offsets", repr(positions)[:80], "Choose one."
+    )
+
+
+def row_offsets(lengths: NDArray[np.int64], positions: Positions) -> NDArray[np.int64]:
+    """Say where the rows of each prompt begin.
+
+    A prompt without tokens has no row. An offset that a prompt does not reach gives no row, so that padding is never
+    stored as data.
+
+    Parameters
+    ----------
+    lengths : int64 [prompt]
+        Real tokens of each prompt.
+    positions : str or tuple of int
+        "all", "last", "mean", or offsets (negative: from the end).
+
+    Returns
+    -------
+    int64 [prompt + 1]
+        Rows of prompt `p` are `row_offsets[p]` to `row_offsets[p + 1] - 1`.
+    """
+    if positions == "all":
+        counts = lengths
+    elif isinstance(positions, str):
+        counts = (lengths > 0).astype(np.int64)
+    else:
+        counts = np.zeros(len(lengths), dtype=np.int64)
+        for offset in positions:
+            counts += _reached(lengths, offset)
+    out = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+def _reached(lengths: NDArray[np.int64], offset: int) -> NDArray[np.bool_]:
+    return lengths > offset if offset >= 0 else lengths >= -offset
+
+
+def prompt_of_rows(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the prompt of every row; int64 [row]."""
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+
+
+def token_index(lengths: NDArray[np.int64], positions: Positions) -> NDArray[np.int64]:
+    """Give the place of every row within its prompt, from 0; -1 for a mean over the prompt.
+
+    Parameters
+    ----------
+    lengths : int64 [prompt]
+        Real tokens of each prompt.
+    positions : str or tuple of int
+        As for `row_offsets`.
+
+    Returns
+    -------
+    int64 [row]
+    """
+    if positions == "all":
+        starts = np.cumsum(lengths) - lengths
+        return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
+    filled = lengths[lengths > 0]
+    if positions == "last":
+        return filled - 1
+    if isinstance(positions, str):
+        return np.full(len(filled), -1, dtype=np.int64)
+    places = np.stack([np.where(offset >= 0, offset, lengths + offset) for offset in positions], axis=1)
+    reached = np.stack([_reached(lengths, offset) for offset in positions], axis=1)
+    return places[reached].astype(np.int64)
