@@ -1,0 +1,140 @@
+"""The one place where a product with weights is emitted, in the precision that the policy gives its layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.errors import ContractError
+from workbench.graph.artefact import LazyTensor
+from workbench.graph.blocks import BLOCK, quantise
+from workbench.graph.emitter import CONTRIB, Emitter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from workbench.checkpoint.weights import Weights
+
+FULL = "fp32"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Linear:
+    """Emits products with weights.
+
+    Parameters
+    ----------
+    emitter : Emitter
+        Of the graph.
+    weights : Weights
+        Of the checkpoint.
+    precision : str
+        Of every matrix that `keep` does not name: a key of `PRECISIONS`.
+    keep : sequence of str
+        Canonical modules that stay in float32, such as "blocks.11.down"; `*` and `?` stand for any part of a name.
+    used : dict of str to str
+        Precision that each matrix got.
+    """
+
+    emitter: Emitter
+    weights: Weights
+    precision: str
+    keep: Sequence[str]
+    used: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, x: str, *modules: str, biased: bool = False, name: str = "") -> str:
+        """Emit `x @ W.T + b`; several modules stand side by side in one product.
+
+        Parameters
+        ----------
+        x : str
+            Value [..., in].
+        *modules : str
+            Canonical names without ".weight".
+        biased : bool
+            Whether any of them has a bias; those without one get zeros.
+        name : str
+            Of the fused weights.
+        """
+        name = name or modules[0]
+        precision = self.precision if not any(self._kept(module) for module in modules) else FULL
+        y = PRECISIONS[precision](self, x, modules, name)
+        self.used.update(dict.fromkeys(modules, precision))
+        if not biased:
+            return y
+        sizes = [self.weights.shape(f"{module}.weight")[0] for module in modules]
+
+        def bias() -> NDArray[np.float32]:
+            rows = zip(modules, sizes, strict=True)
+            return np.concatenate([self._bias(module, size) for module, size in rows])
+
+        tensor = LazyTensor(dtype=np.dtype(np.float32), shape=(sum(sizes),), make=bias)
+        return self.emitter.op("Add", y, self.emitter.weight(f"{name}.bias", tensor))
+
+    def _kept(self, module: str) -> bool:
+        return any(fnmatchcase(module, pattern) or fnmatchcase(f"{module}.weight", pattern) for pattern in self.keep)
+
+    def _bias(self, module: str, size: int) -> NDArray[np.float32]:
+        stated = f"{module}.bias"
+        return self.weights[stated] if stated in self.weights else np.zeros(size, dtype=np.float32)
+
+    def matrix(self, modules: Sequence[str]) -> NDArray[np.float32]:
+        """Read matrices as one, [out, in]."""
+        parts = [self.weights[f"{module}.weight"] for module in modules]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def shape(self, modules: Sequence[str]) -> tuple[int, int]:
+        """Size of the matrices side by side, (out, in)."""
+        shapes = [self.weights.shape(f"{module}.weight") for module in modules]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
+
+
+def _full(linear: Linear, x: str, modules: Sequence[str], name: str) -> str:
+    n_out, n_in = linear.shape(modules)
+    tensor = LazyTensor(
+        dtype=np.dtype(np.float32), shape=(n_in, n_out), make=lambda: np.ascontiguousarray(linear.matrix(modules).T)
+    )
+    return linear.emitter.op("MatMul", x, linear.emitter.weight(f"{name}.weight", tensor))
+
+
+def _int8(linear: Linear, x: str, modules: Sequence[str], name: str) -> str:
+    """Emit blocks of 32 weights with one float32 scale; activations stay float32."""
+    n_out, n_in = linear.shape(modules)
+    n_blocks = -(-n_in // BLOCK)
+    codes = LazyTensor(
+        dtype=np.dtype(np.uint8), shape=(n_out, n_blocks, BLOCK), make=lambda: quantise(linear.matrix(modules))[0]
+    )
+    scales = LazyTensor(
+        dtype=np.dtype(np.float32), shape=(n_out, n_blocks), make=lambda: quantise(linear.matrix(modules))[1]
+    )
+    return linear.emitter.op(
+        "MatMulNBits",
+        x,
+        linear.emitter.weight(f"{name}.codes", codes),
+        linear.emitter.weight(f"{name}.scales", scales),
+        domain=CONTRIB,
+        K=n_in,
+        N=n_out,
+        bits=8,
+        block_size=BLOCK,
+        accuracy_level=1,
+    )
+
+
+PRECISIONS: dict[str, Callable[[Linear, str, Sequence[str], str], str]] = {FULL: _full, "int8": _int8}
+
+
+def check_precision(precision: str) -> None:
+    """Check that a precision can be emitted.
+
+    Raises
+    ------
+    ContractError
+        If it cannot.
+    """
+    if precision not in PRECISIONS:
+        raise ContractError(f"precision must be one of {', '.join(PRECISIONS)}", repr(precision), "Use one of these.")
