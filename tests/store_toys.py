@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.prompts import PromptSet
 from workbench.store import RunWriter, TapSpec, WriterOptions, create_run
 from workbench.tokens import TokenTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 CONTRACT: dict[str, Any] = {"engine_id": "e" * 64, "taps": ["final_norm", "blocks.0.resid_post"]}
 PROVENANCE: dict[str, Any] = {"tokenizer": "t" * 64, "template": None, "plan": {"window": 8}, "host": "here"}

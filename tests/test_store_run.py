@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,6 +10,9 @@ from store_toys import CONTRACT, SMALL, TAPS, canary, fill, make_prompts, make_t
 
 from workbench.errors import ContractError, ContractMismatch, RunExists, StoreError, StoreLocked, TapError
 from workbench.store import TapSpec, open_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_every_row_is_read_back_where_it_belongs(tmp_path: Path) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.errors import ChecksumMismatch, StoreError
 from workbench.store.checksums import BatchIdentity, batch_checksum, digest_hex
 from workbench.store.journal import JournalContent, Record, read_journal, record_bytes, unpack_records
-from workbench.store.manifest import Manifest, PartEntry, unpack_text
+from workbench.store.manifest import Manifest, PartEntry, SegmentEntry, unpack_text
 from workbench.store.opening import open_inside
-from workbench.store.taparray import TapArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from workbench.store.taparray import TapArray
 
 
 def journal_content(folder: Path, part: PartEntry, n_taps: int) -> tuple[JournalContent, int]:
@@ -90,9 +94,9 @@ class Batches:
         self.manifest = manifest
         self.items = [(part, record) for part, some in zip(manifest.parts, records, strict=True) for record in some]
         self._stops = np.array([part.first_row + record.stop_row for part, record in self.items], dtype=np.int64)
-        self._segments = {(entry.tap, entry.part): [] for entry in manifest.segments}
+        self._segments: dict[tuple[str, int], list[SegmentEntry]] = {}
         for entry in manifest.segments:
-            self._segments[entry.tap, entry.part].append(entry)
+            self._segments.setdefault((entry.tap, entry.part), []).append(entry)
         self._good: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
@@ -145,7 +149,7 @@ class Batches:
         self._good.add((array.name, number))
 
     def _segment_of(self, tap: str, number: int) -> str:
-        part, record = self.items[number]
+        part, _ = self.items[number]
         start, stop = self.rows(number)
         entries = self._segments.get((tap, self.manifest.parts.index(part)), [])
         for entry in entries:

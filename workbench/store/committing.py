@@ -9,24 +9,28 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import StoreError, WorkbenchError
 from workbench.store.checksums import BatchIdentity, batch_checksum
-from workbench.store.contents import InputHasher
 from workbench.store.dtypes import StorageType, count_special, narrow, storage_type
 from workbench.store.files import NO_ROOM, explain
 from workbench.store.journal import Record, TapRecord
 from workbench.store.layout import segment_id
-from workbench.store.manifest import TapSpec
-from workbench.store.recording import JournalWriter
-from workbench.store.segments import Origin, SegmentWriter
 from workbench.store.statistics import TapStatistics, rows_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from workbench.store.contents import InputHasher
+    from workbench.store.manifest import TapSpec
+    from workbench.store.recording import JournalWriter
+    from workbench.store.segments import Origin, SegmentWriter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

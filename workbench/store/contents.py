@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from workbench.errors import ChecksumMismatch, StoreError
 from workbench.store.checksums import digest_hex
 from workbench.store.layout import PROMPTS, safetensors_header
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from workbench.prompts import PromptSet
     from workbench.tokens import TokenTable
@@ -36,12 +37,11 @@ def _column(name: str, values: list[Any]) -> tuple[pa.Field, pa.Array]:
 
     try:
         array = pa.array(values)
-        if array.to_pylist() != values and not _same(array.to_pylist(), values):
-            raise ValueError
+    except (pa.ArrowException, OverflowError, ValueError):
+        array = None
+    if array is not None and _same(array.to_pylist(), values):
         return pa.field(name, array.type), array
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError):
-        pass  # mixed types: keep each value as JSON
-    try:
+    try:  # mixed types: each value as JSON
         array = pa.array([json.dumps(_plain(value)) for value in values], type=pa.string())
     except TypeError as error:
         raise StoreError(f"column {name!r} must hold plain values", str(error), "Use text, numbers or None.") from None
@@ -49,7 +49,7 @@ def _column(name: str, values: list[Any]) -> tuple[pa.Field, pa.Array]:
 
 
 def _same(left: list[Any], right: list[Any]) -> bool:
-    return all(a == b or (a != a and b != b) for a, b in zip(left, right, strict=True))  # noqa: PLR0124 - NaN
+    return all(type(a) is type(b) and (a == b or repr(a) == repr(b)) for a, b in zip(left, right, strict=True))
 
 
 def _plain(value: Any) -> Any:
@@ -172,6 +172,6 @@ class InputHasher:
         """Hash the prompts `first` to `stop - 1`; 16 bytes."""
         ends = np.ascontiguousarray(self._offsets[first : stop + 1], dtype="<i8")
         hasher = xxhash.xxh3_128(json.dumps(self._ids[first:stop]).encode())
-        hasher.update(np.ascontiguousarray(ends - ends[0]))
-        hasher.update(np.ascontiguousarray(self._tokens[int(ends[0]) : int(ends[-1])], dtype="<i4"))
+        hasher.update((ends - ends[0]).tobytes())
+        hasher.update(self._tokens[int(ends[0]) : int(ends[-1])].astype("<i4").tobytes())
         return hasher.digest()

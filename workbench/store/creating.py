@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ from workbench.store.statistics import empty_statistics
 from workbench.store.writer import RunWriter, Session, WriterOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from workbench.prompts import PromptSet
     from workbench.tokens import TokenTable
 
@@ -167,7 +169,7 @@ class _Work:
         )
 
     def table_digest(self) -> bytes:
-        return bytes.fromhex(digest_hex(canonical_json([tap.model_dump() for tap in self.taps])))
+        return bytes.fromhex(digest_hex(canonical_json([asdict(tap) for tap in self.taps])))
 
     def journal(self, origin: Origin) -> JournalWriter:
         return JournalWriter(self.folder, self.disk, origin, self.table_digest(), len(self.taps))
@@ -283,7 +285,7 @@ class _Work:
         )  # fmt: skip
         return Manifest(
             format=FORMAT, version=0, store_id=origin.store_id, run_id=origin.run_id, status="writing",
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             written_by=f"hidden-state-workbench {workbench.__version__}", durability=self.durability_entry(),
             contract=self.contract, provenance=self.provenance, positions=self.positions,
             prompts_hash=self.prompts.content_hash, tokens_hash=self.tokens_hash(), files=files, taps=self.taps,
@@ -297,13 +299,13 @@ class _Work:
         asked = {key: value for key, value in self.provenance.items() if key not in VOLATILE}
         positions = list(self.positions) if isinstance(self.positions, tuple) else self.positions
         old = {
-            "contract": manifest.contract, "provenance": kept, "taps": [tap.model_dump() for tap in manifest.taps],
+            "contract": manifest.contract, "provenance": kept, "taps": [asdict(tap) for tap in manifest.taps],
             "positions": list(manifest.positions) if isinstance(manifest.positions, tuple) else manifest.positions,
             "prompts": manifest.prompts_hash, "tokens": manifest.tokens_hash, "durability": manifest.durability.asked,
             "code version": manifest.written_by, "non-finite policy": manifest.policies.get("non_finite"),
         }  # fmt: skip
         new = {
-            "contract": self.contract, "provenance": asked, "taps": [tap.model_dump() for tap in self.taps],
+            "contract": self.contract, "provenance": asked, "taps": [asdict(tap) for tap in self.taps],
             "positions": positions, "prompts": self.prompts.content_hash, "tokens": self.tokens_hash(),
             "durability": self.durability, "code version": f"hidden-state-workbench {workbench.__version__}",
             "non-finite policy": self.options.non_finite,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import ContractError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CHUNK = 1 << 17  # elements that stay in cache between the passes over them
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import StoreError, StoreFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 T = TypeVar("T")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -142,10 +145,8 @@ class Disk:
     def replace_file(self, path: Path, data: bytes) -> None:
         """Write a small file under another name, sync it and rename it over `path`; the caller syncs the folder."""
         tmp = path.with_name(f".{path.name}.tmp")
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self.unlink(tmp)  # left by a writer that was killed
-        except FileNotFoundError:
-            pass
         fd = self.create(tmp)
         try:
             self.write(fd, data, 0)

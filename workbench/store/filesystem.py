@@ -7,10 +7,13 @@ import os
 import shutil
 import sys
 import warnings
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import StoreError, StoreFull
 from workbench.store.files import explain
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NETWORK_TYPES = {
     0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb2", 0x0BD00BD0: "lustre", 0x47504653: "gpfs",
@@ -91,7 +94,7 @@ def warn_if_network(path: Path) -> bool:
     if not is_network(path):
         return False
     warnings.warn(
-        f"{path} lies on a network file system ({type_name(path)}): readers use pread, and durability depends on the server",
+        f"{path} is on a network file system ({type_name(path)}): readers use pread, durability depends on the server",
         StoreWarning,
         stacklevel=4,
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.store.dtypes import special_rows
-from workbench.store.journal import Record
-from workbench.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from workbench.store.journal import Record
+    from workbench.store.manifest import Manifest
 
 
 def flagged_rows(folder: Path, manifest: Manifest, records: Sequence[Record], shift: int = 0) -> NDArray[np.int64]:

@@ -7,13 +7,16 @@ names the run. Only one slot is ever unsynced, so a bad slot can only be the las
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from workbench.errors import JournalDamaged
 from workbench.store.checksums import crc32c, crc32c_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 BLOCK = 4096
 GROWTH_SLOTS = 32
@@ -24,6 +27,7 @@ _RECORD, _START = b"HSWJ", b"HSWH"
 _CONTINUES = 1
 _VERSION = 1
 _SLOTS_AT_ONCE = 4096
+SlotReader: TypeAlias = "Callable[[int, int], bytes]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,14 +186,6 @@ def read_journal(
     return JournalContent(records=tuple(kept), dropped_bytes=tail * size, weak_slots=tuple(weak_slots))
 
 
-class SlotReader:
-    """Reads bytes of a journal; a plain function of (offset, length) will do."""
-
-    def __call__(self, offset: int, length: int) -> bytes:
-        """Read bytes."""
-        raise NotImplementedError
-
-
 def _start(slot: bytes, n_taps: int) -> tuple[Record | None, bool]:
     copies = [parse_record(text, _START) if text else None for text in _good_copies(slot, n_taps)[0]]
     good = [copy for copy in copies if copy is not None]
@@ -200,8 +196,10 @@ def _good_copies(slots: bytes, n_taps: int) -> list[list[bytes]]:
     """Give, for each slot, the text of each copy, empty where its CRC32C or its padding is bad."""
     length, copy = record_bytes(n_taps), copy_bytes(n_taps)
     blocks = np.frombuffer(slots, dtype=np.uint8).reshape(-1, copy)
-    good = crc32c_of_rows(blocks[:, : length - 4]) == blocks[:, length - 4 : length].copy().view("<u4")[:, 0]
-    good &= ~blocks[:, length:].any(axis=1)
+    good = np.asarray(
+        crc32c_of_rows(blocks[:, : length - 4]) == blocks[:, length - 4 : length].copy().view("<u4")[:, 0]
+    )
+    good = np.logical_and(good, np.count_nonzero(blocks[:, length:], axis=1) == 0)
     texts = [bytes(block[:length]) if fine else b"" for block, fine in zip(blocks, good, strict=True)]
     return [texts[at : at + 2] for at in range(0, len(texts), 2)]
 
@@ -286,7 +284,7 @@ def unpack_records(data: bytes, n_taps: int, name: str, *, store_id: bytes, run_
     if len(data) % length:
         raise _damaged(name, f"hold records of {length} bytes", f"{len(data)} bytes")
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, length)
-    good = crc32c_of_rows(rows[:, :-4]) == rows[:, -4:].copy().view("<u4")[:, 0]
+    good = np.asarray(crc32c_of_rows(rows[:, :-4]) == rows[:, -4:].copy().view("<u4")[:, 0])
     found = [parse_record(bytes(row)) for row in rows]
     records = [record for record, fine in zip(found, good, strict=True) if record is not None and fine]
     if len(records) != len(rows):

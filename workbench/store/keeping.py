@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.errors import StoreError
 from workbench.store.checksums import digest_hex
-from workbench.store.files import Disk
 from workbench.store.layout import STATISTICS, safetensors_header
-from workbench.store.manifest import TapSpec
 from workbench.store.opening import TensorFile
 from workbench.store.statistics import TapStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from workbench.store.files import Disk
+    from workbench.store.manifest import TapSpec
 
 _ARRAYS = {
     "mean": "F64", "second_moment": "F64", "minimum": "F64", "maximum": "F64",

@@ -11,12 +11,15 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import StoreError
-from workbench.store.dtypes import StorageType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workbench.store.dtypes import StorageType
 
 ROWS_AT = 4096  # one page: rows can be mapped and written aligned
 FORMAT = 1
@@ -180,19 +183,22 @@ def parse_header(text: bytes, data_bytes: int, name: str) -> Header:
 def _place(name: str, key: str, entry: object, base: int) -> TensorPlace:
     if len(key.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES or not isinstance(entry, dict):
         raise _broken(name, "describe each tensor by an object under a short name", repr(key)[:80])
-    dtype, shape, ends = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype, shape, ends = entry.get("dtype"), _counts(entry.get("shape")), _counts(entry.get("data_offsets"))
     if set(entry) != {"dtype", "shape", "data_offsets"} or not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise _broken(name, f"give tensor {key[:80]!r} a known dtype, a shape and data_offsets", repr(dtype)[:40])
-    if not _counts(shape, MAX_RANK) or not _counts(ends, 2) or len(ends) != 2:
-        raise _broken(name, f"give tensor {key[:80]!r} whole numbers as shape and data_offsets", repr(shape)[:80])
+    if shape is None or ends is None or len(shape) > MAX_RANK or len(ends) != 2:
+        raise _broken(
+            name, f"give tensor {key[:80]!r} whole numbers as shape and data_offsets", ascii(entry.get("shape"))[:80]
+        )
     if ends[1] - ends[0] != math.prod(shape) * ITEM_BYTES[dtype]:
         raise _broken(name, f"give tensor {key[:80]!r} {math.prod(shape) * ITEM_BYTES[dtype]} bytes", repr(ends)[:80])
     return TensorPlace(dtype=dtype, shape=tuple(shape), start=base + ends[0], stop=base + ends[1])
 
 
-def _counts(value: object, most: int) -> Any:
-    whole = isinstance(value, list) and all(type(part) is int and 0 <= part < 1 << 62 for part in value)
-    return whole and isinstance(value, list) and len(value) <= most
+def _counts(value: object) -> list[int] | None:
+    if isinstance(value, list) and all(type(part) is int and 0 <= part < 1 << 62 for part in value):
+        return value
+    return None
 
 
 def _broken(name: str, must: str, got: str) -> StoreError:

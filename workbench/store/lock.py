@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import StoreError, StoreLocked
 from workbench.store.files import explain
 from workbench.store.layout import LOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_LOCK_BYTES = 4096
 

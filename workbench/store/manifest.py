@@ -6,18 +6,22 @@ import base64
 import json
 import warnings
 import zlib
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator, with_config
 
 from workbench.canonical import canonical_json
-from workbench.errors import StoreError
+from workbench.errors import ContractError, StoreError
 from workbench.store.checksums import digest_hex
-from workbench.store.dtypes import STORAGE_TYPES
-from workbench.store.files import Disk
+from workbench.store.dtypes import storage_type
 from workbench.store.filesystem import StoreWarning
 from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, is_name, is_segment_file, parse_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workbench.store.files import Disk
 
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_RECORDS_TEXT = 512 << 10  # batch records are repeated here up to this size, so that manifest and journal stay small
@@ -29,7 +33,9 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class TapSpec(_Entry):
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True, slots=True)
+class TapSpec:
     """One tap of a run.
 
     Attributes
@@ -40,22 +46,24 @@ class TapSpec(_Entry):
         Storage dtype: `F32`, `F16`, `BF16` or `F8_E4M3`.
     width : int
         Values of a row.
+
+    Raises
+    ------
+    ContractError
+        If the name is no file name, the dtype is unknown or the width is not from 1 to 2^24.
     """
 
     name: str
     dtype: str
     width: int
 
-    def __init__(self, name: str, dtype: str, width: int) -> None:
-        super().__init__(name=name, dtype=dtype, width=width)
-
-    @model_validator(mode="after")
-    def _check(self) -> TapSpec:
+    def __post_init__(self) -> None:
+        storage_type(self.dtype)
         if not is_name(self.name):
-            raise ValueError("a tap name is lower case letters, digits, dots, dashes and underscores")
-        if self.dtype not in STORAGE_TYPES or not 1 <= self.width <= 1 << 24:
-            raise ValueError(f"a tap has a dtype of {', '.join(STORAGE_TYPES)} and a width of 1 to 2^24")
-        return self
+            must = "a tap name must be lower case letters, digits, dots, dashes and underscores"
+            raise ContractError(must, ascii(self.name)[:80], "Rename the tap.")
+        if not 1 <= self.width <= 1 << 24:
+            raise ContractError("a tap must have a width of 1 to 2^24", str(self.width), "Check the shape.")
 
 
 class SegmentEntry(_Entry):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import ChecksumMismatch, StoreError
 from workbench.store.checksums import digest_hex
 from workbench.store.files import explain
 from workbench.store.layout import Header, read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 def open_inside(path: Path) -> tuple[int, int]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import ContractError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Positions = str | tuple[int, ...]
 
@@ -20,9 +24,9 @@ def check_positions(positions: object) -> Positions:
     """
     if isinstance(positions, str) and positions in ("all", "last", "mean"):
         return positions
-    if isinstance(positions, tuple | list) and positions and all(type(offset) is int for offset in positions):
-        if len(set(positions)) == len(positions):
-            return tuple(positions)
+    offsets = tuple(positions) if isinstance(positions, tuple | list) else ()
+    if offsets and all(type(offset) is int for offset in offsets) and len(set(offsets)) == len(offsets):
+        return offsets
     raise ContractError(
         "positions must be 'all', 'last', 'mean' or a tuple of distinct offsets", repr(positions)[:80], "Choose one."
     )

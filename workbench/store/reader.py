@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import ChecksumMismatch, ContractError, JournalDamaged, StoreError, TapError
 from workbench.store.batches import Batches, journal_content, part_records
@@ -19,12 +17,16 @@ from workbench.store.layout import STATISTICS, TAPS, TOKENS, VALIDITY
 from workbench.store.manifest import Manifest, PartEntry, load_manifest
 from workbench.store.opening import TensorFile
 from workbench.store.positions import Positions, prompt_of_rows, row_offsets, token_index
-from workbench.store.statistics import TapStatistics
 from workbench.store.taparray import TapArray, open_tap
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
     from workbench.prompts import PromptSet
     from workbench.store.journal import JournalContent, Record
+    from workbench.store.statistics import TapStatistics
 
 _TAIL_BATCHES = 2
 
@@ -94,12 +96,10 @@ class Run:
     def _drop_torn_tail(self) -> None:
         """Leave out last batches whose bytes never reached the disk, as after a power cut with a lying drive."""
         for _ in range(_TAIL_BATCHES):
-            try:
-                for name in self.taps if self.batches.items else ():
-                    self.batches.check(self.tap(name), len(self.batches) - 1)
+            error = self._first_mismatch(len(self.batches) - 1)
+            if error is None:
                 return
-            except ChecksumMismatch as error:
-                warnings.warn(f"{self.path}: the last batch is left out; {error}", StoreWarning, stacklevel=4)
+            warnings.warn(f"{self.path}: the last batch is left out; {error}", StoreWarning, stacklevel=4)
             records = list(self._all_records()[0][:-1])
             while records and records[-1].continues:
                 records.pop()
@@ -107,6 +107,14 @@ class Run:
             self._take_watermark()
             self._arrays.clear()
             self.__dict__.pop("batches", None)
+
+    def _first_mismatch(self, number: int) -> ChecksumMismatch | None:
+        try:
+            for name in self.taps if number >= 0 else ():
+                self.batches.check(self.tap(name), number)
+        except ChecksumMismatch as error:
+            return error
+        return None
 
     def _all_records(self) -> list[tuple[Record, ...]]:
         if self._records is None:
@@ -153,7 +161,8 @@ class Run:
     def __repr__(self) -> str:
         weaker = "" if self.durability == "full" else f", durability {self.durability}"
         state = "" if self.status == "complete" else f" of {self.manifest.counts.prompts}, not finished"
-        return f"Run({str(self.path)!r}, {self.n_prompts} prompts{state}, {self.n_rows} rows, taps {', '.join(self.taps)}{weaker})"
+        held = f"{self.n_prompts} prompts{state}, {self.n_rows} rows, taps {', '.join(self.taps)}"
+        return f"Run({str(self.path)!r}, {held}{weaker})"
 
     def tap(self, name: str, *, checked: bool = False) -> TapArray:
         """Give the rows of a tap as an array that is never loaded whole.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.store.files import Disk
 from workbench.store.journal import GROWTH_SLOTS, Record, pack_records, slot_bytes, slot_of, start_slot
 from workbench.store.layout import JOURNAL
-from workbench.store.segments import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from workbench.store.files import Disk
+    from workbench.store.segments import Origin
 
 
 class JournalWriter:

@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import ChecksumMismatch, ContractMismatch, StoreError
 from workbench.store.batches import Batches, journal_content
 from workbench.store.creating import refuse_differences, remove_debris
 from workbench.store.filesystem import StoreWarning, check_room
-from workbench.store.journal import Record
 from workbench.store.keeping import load_statistics
 from workbench.store.layout import MANIFEST, PREVIOUS, RESERVE
 from workbench.store.lock import WriterLock
 from workbench.store.manifest import Manifest, ManifestFile, load_manifest
-from workbench.store.recording import JournalWriter
 from workbench.store.segments import Origin, SegmentWriter
 from workbench.store.statistics import TapStatistics, empty_statistics, merge_statistics, rows_statistics
 from workbench.store.taparray import open_tap
 from workbench.store.writer import RunWriter, Session
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.store.creating import _Work as Work
+    from workbench.store.journal import Record
+    from workbench.store.recording import JournalWriter
 
 TAIL_BATCHES = 4
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import StoreError
 from workbench.store.dtypes import STORAGE_TYPES
-from workbench.store.files import Disk
 from workbench.store.layout import FORMAT, ROWS_AT, TAPS, read_header, rows_header, segment_file, segment_id
 from workbench.store.manifest import SegmentEntry, TapSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from workbench.store.files import Disk
 
 
 def shard_bounds(row_offsets: NDArray[np.int64], row_bytes: int, limit_bytes: int) -> tuple[int, ...]:

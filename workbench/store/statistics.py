@@ -7,13 +7,15 @@ for computing sample variances". Massive dimensions follow Sun et al. (2024), ar
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.errors import AnalysisError
 from workbench.store.dtypes import StorageType, special_rows, widen
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ROWS = 128  # rows at a time: their float64 copy stays in the second-level cache
 NORM_EDGES = 2.0 ** (np.arange(-80, 81) / 4)  # a quarter of an octave each; fixed, so that histograms add up
@@ -99,12 +101,11 @@ def empty_statistics(width: int) -> TapStatistics:
     )  # fmt: skip
 
 
-def _merge_moments(
-    n: int, mean: NDArray[Any], squares: NDArray[Any], m: int, mean_m: NDArray[Any], squares_m: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    delta = mean_m - mean
+def _merge_moments(n: int, a: tuple[Any, Any], m: int, b: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Merge means and sums of squared distances of `n` and `m` rows."""
+    delta = b[0] - a[0]
     total = max(1, n + m)
-    return mean + delta * (m / total), squares + squares_m + delta**2 * (n * m / total)
+    return a[0] + delta * (m / total), a[1] + b[1] + delta**2 * (n * m / total)
 
 
 def merge_statistics(a: TapStatistics, b: TapStatistics) -> TapStatistics:
@@ -117,10 +118,8 @@ def merge_statistics(a: TapStatistics, b: TapStatistics) -> TapStatistics:
     """
     if a.mean.shape != b.mean.shape:
         raise AnalysisError(f"statistics must have width {len(a.mean)}", f"{len(b.mean)}", "Merge shards of one tap.")
-    mean, second = _merge_moments(a.n_rows, a.mean, a.second_moment, b.n_rows, b.mean, b.second_moment)
-    norm, spread = _merge_moments(
-        a.n_rows, a.norm_moments[0], a.norm_moments[1], b.n_rows, b.norm_moments[0], b.norm_moments[1]
-    )
+    mean, second = _merge_moments(a.n_rows, (a.mean, a.second_moment), b.n_rows, (b.mean, b.second_moment))
+    norm, spread = _merge_moments(a.n_rows, tuple(a.norm_moments[:2]), b.n_rows, tuple(b.norm_moments[:2]))
     low, high = min(a.norm_moments[2], b.norm_moments[2]), max(a.norm_moments[3], b.norm_moments[3])
     return TapStatistics(
         n_rows=a.n_rows + b.n_rows, n_flagged=a.n_flagged + b.n_flagged, mean=mean, second_moment=second,

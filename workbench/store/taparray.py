@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from workbench.errors import StoreError
 from workbench.store.dtypes import StorageType, storage_type, widen
 from workbench.store.filesystem import is_network
 from workbench.store.layout import ROWS_AT, TAPS
-from workbench.store.manifest import Manifest, SegmentEntry, TapSpec
 from workbench.store.opening import open_inside
 from workbench.store.segments import Origin, check_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from workbench.store.manifest import Manifest, SegmentEntry, TapSpec
 
 ARRAY_LIMIT_BYTES = 1 << 30
 BLOCK_BYTES = 16 << 20
@@ -60,7 +64,7 @@ class SegmentReader:
         self._open()
         row_bytes = self._tap.width * self._kind.itemsize
         out = np.empty((stop - start, self._tap.width), dtype=self._kind.bits)
-        view = memoryview(out).cast("B")
+        view = memoryview(out.data).cast("B")
         at = ROWS_AT + (start - self.entry.first_row) * row_bytes
         while len(view):
             done = os.preadv(self._fd, [view], at)
@@ -270,7 +274,7 @@ class TapArray:
             raise StoreError(f"loading {self.name!r} whole is limited to {limit_bytes:,} bytes", f"{need:,}", do)
         return self[:]
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False and self.kind.name != "F32":
             raise ValueError(f"{self.kind.name} rows cannot be read as an array without a copy")
         array = np.asarray(self.to_numpy(), dtype=dtype)

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workbench.axes import bind_axes
+from workbench.axes import HasShape, bind_axes
 from workbench.errors import ContractError, StoreError
 from workbench.store.committing import Committer, Group, Plan
-from workbench.store.contents import InputHasher
 from workbench.store.dtypes import storage_type
 from workbench.store.files import NO_ROOM, Disk, explain
 from workbench.store.keeping import save_statistics
 from workbench.store.layout import RESERVE, STATISTICS, VALIDITY, safetensors_header
-from workbench.store.lock import WriterLock
 from workbench.store.manifest import Manifest, ManifestFile, pack_text
-from workbench.store.recording import JournalWriter
-from workbench.store.segments import SegmentWriter
 from workbench.store.statistics import TapStatistics, merge_statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from workbench.store.contents import InputHasher
+    from workbench.store.lock import WriterLock
     from workbench.store.reader import Run
+    from workbench.store.recording import JournalWriter
+    from workbench.store.segments import SegmentWriter
 
 SNAPSHOT_S = 30.0
 
@@ -173,10 +176,9 @@ class RunWriter:
         for tap in self._plan.taps:
             array, kind = rows[tap.name], storage_type(tap.dtype)
             do = "Give each prompt the rows that the positions ask for."
-            bind_axes(
-                **{tap.name: (array, "row d_model"), "the run": (_Shape(n_rows, tap.width), "row d_model")}, do=do
-            )
-            if array.dtype != np.float32 and array.dtype != kind.array:
+            want: HasShape = _Shape(n_rows, tap.width)
+            bind_axes(do=do, **{"the run": (want, "row d_model"), tap.name: (array, "row d_model")})
+            if array.dtype not in (np.float32, kind.array):
                 raise ContractError(
                     f"{tap.name} must be float32 or {tap.dtype}", str(array.dtype), "Convert it before."
                 )
@@ -231,7 +233,7 @@ class RunWriter:
         finally:
             self._end()
 
-    def __enter__(self) -> RunWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -320,10 +322,8 @@ class RunWriter:
         return flagged_rows(session.folder, self._manifest(), session.journal.records)
 
     def _free_reserve(self) -> None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._session.disk.unlink(self.path / RESERVE)
-        except FileNotFoundError:
-            pass
 
     def _free_reserve_if_full(self, error: OSError) -> None:
         if error.errno in NO_ROOM:
