@@ -1,0 +1,339 @@
+"""Linear probes: what a linear readout finds in the states of one tap, beside what chance would find.
+
+The score is measured on groups that the model never saw (nested cross-validation, `crossval.py`). Beside it stand the
+majority class, labels shuffled by group, a control task of random labels per token (Hewitt and Liang, 2019,
+arXiv:1909.03368), and what the token id alone predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.analysis import logistic, ridge
+from workbench.analysis.crossval import HeldOut, fit_readout, held_out
+from workbench.analysis.folds import grouped_folds, shuffled_by_group
+from workbench.analysis.labels import Labels, Task, label_rows
+from workbench.analysis.probe_scores import (
+    Calibration,
+    balanced_accuracy,
+    calibration,
+    group_interval,
+    majority_outputs,
+    scores_of,
+    token_outputs,
+)
+from workbench.analysis.results import Provenance, Result, provenance
+from workbench.errors import AnalysisError
+from workbench.index.blocks import F32, F64, I64, Progress, rows_of
+
+if TYPE_CHECKING:
+    from workbench.store import Run
+
+MIN_TOKEN_TYPES = 10  # with fewer, random labels per token say nothing about how much a probe can memorise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Probe(Result):
+    """A linear probe and everything needed to judge it.
+
+    Attributes
+    ----------
+    score : float
+        Mean R2 over targets, or accuracy, on held-out groups.
+    scores : mapping
+        Score of each target.
+    interval : (float, float)
+        95% interval of `score` by bootstrap over groups, models held fixed.
+    fold_scores : float64 [fold]
+    control : float
+        Mean score over shuffled labels; `control_range` its smallest and largest.
+    baseline : float
+        Score of the training mean (about 0) or majority class.
+    token_baseline : float
+        Score of the token id alone.
+    selectivity : float or None
+        Score minus the score on random labels per token id; None where the rows have too few token ids.
+    balanced : float or None
+        Mean recall over classes.
+    alpha : float
+        Penalty of the final weights; `alphas` those chosen in the folds.
+    weights : float64 [d_model, output], intercepts : float64 [output]
+        Readout of standardised states: `(x - mean) / scale @ weights + intercepts`.
+    predictions, truth : float64 [row, output], float64 [row, target]
+        Held-out predictions (values, or one score a class) of the rows `rows`.
+    dropped : int
+        Rows without a label.
+    """
+
+    kind: ClassVar[str] = "probe"
+    task: Task
+    method: str
+    tap: str
+    labels: tuple[str, ...]
+    classes: tuple[str, ...]
+    score: float
+    scores: Mapping[str, float]
+    interval: tuple[float, float]
+    fold_scores: F64
+    folds: int
+    control: float
+    control_range: tuple[float, float]
+    n_shuffles: int
+    baseline: float
+    token_baseline: float
+    selectivity: float | None
+    balanced: float | None
+    alpha: float
+    alphas: F64
+    calibration: Calibration | None
+    n_rows: int
+    n_groups: int
+    group_by: str
+    dropped: int
+    class_counts: Mapping[str, int]
+    weights: F64
+    intercepts: F64
+    mean: F64
+    scale: F64
+    rows: I64
+    fold_of_row: I64
+    predictions: F64
+    truth: F64
+    engine_id: str
+    contract_digest: str
+    provenance: Provenance
+
+    def predict(self, states: npt.ArrayLike) -> F64:
+        """Read states [row, d_model]: values, or one score a class, float64 [row, output]."""
+        rows = rows_of(np.asarray(states) if isinstance(states, list) else states)
+        if rows.shape[1] != len(self.mean):
+            raise AnalysisError(f"states must be [row, d_model={len(self.mean)}]", str(rows.shape), "Use the probe's tap.")
+        parts = [(block - self.mean) / self.scale @ self.weights + self.intercepts for _, block in rows.blocks()]
+        return np.concatenate(parts) if parts else np.empty((0, self.weights.shape[1]))
+
+    def classify(self, states: npt.ArrayLike) -> list[str]:
+        """Name the class of each row of states."""
+        if self.task != "classification":
+            raise AnalysisError("only a classification names classes", self.task, "Use predict().")
+        return [self.classes[code] for code in self.predict(states).argmax(axis=1)]
+
+    @property
+    def matrix(self) -> tuple[F64, F64]:
+        """The readout of raw states as plain arrays: weights [d_model, output] and offsets [output]."""
+        weights = self.weights / self.scale[:, None]
+        return weights, self.intercepts - self.mean @ weights
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Held-out prediction and truth of each row."""
+        table: dict[str, npt.NDArray[Any]] = {"row": self.rows, "fold": self.fold_of_row}
+        if self.task == "classification":
+            names = np.array(self.classes)
+            return table | {
+                "truth": names[self.truth[:, 0].astype(np.int64)],
+                "predicted": names[self.predictions.argmax(axis=1)],
+            }
+        for i, name in enumerate(self.labels):
+            table |= {name: self.truth[:, i], f"{name} predicted": self.predictions[:, i]}
+        return table
+
+    def __str__(self) -> str:
+        unit = "R2" if self.task == "regression" else "accuracy"
+        low, high = self.interval
+        each = ", ".join(f"{name} {value:.2f}" for name, value in self.scores.items()) if len(self.scores) > 1 else ""
+        lines = [
+            f"Probe of {', '.join(self.labels)} at {self.tap}: {unit} {self.score:.3f}"
+            + (f" ({each})" if each else "")
+            + f", 95% interval {low:.3f} to {high:.3f}",
+            f"  shuffled labels {self.control:.3f} ({self.control_range[0]:.3f} to {self.control_range[1]:.3f}, "
+            f"{self.n_shuffles} shuffles), {'mean' if self.task == 'regression' else 'majority class'} "
+            f"{self.baseline:.3f}, token id alone {self.token_baseline:.3f}",
+            f"  {self.method}, alpha {self.alpha:g}, {self.folds} folds of {self.n_groups} groups ({self.group_by}), "
+            f"{self.n_rows} rows, {self.dropped} without label",
+        ]
+        if self.balanced is not None:
+            lines.append(f"  mean recall over {len(self.classes)} classes {self.balanced:.3f}")
+        if self.selectivity is not None:
+            lines.append(f"  selectivity {self.selectivity:.3f} (score minus random labels per token)")
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """Draw truth against held-out prediction, or the confusion table; a plotly figure."""
+        from workbench.analysis.charts import confusion, scatter
+
+        if self.task == "classification":
+            return confusion(self.truth[:, 0], self.predictions.argmax(axis=1), self.classes, str(self).split("\n")[0])
+        return scatter(self.truth[:, 0], self.predictions[:, 0], str(self).split("\n")[0], self.labels[0], "held-out prediction")
+
+
+def fit_probe(
+    run: Run,
+    tap: str,
+    labels: str | Sequence[Any] | npt.NDArray[Any],
+    *,
+    method: str | None = None,
+    groups: str | Sequence[Any] | npt.NDArray[Any] | None = None,
+    rows: npt.ArrayLike | None = None,
+    task: Task | None = None,
+    folds: int = 5,
+    alphas: Sequence[float] | None = None,
+    shuffles: int = 20,
+    balanced: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Probe:
+    """Fit a linear probe and measure it on groups that it never saw.
+
+    Parameters
+    ----------
+    run : Run
+    tap : str
+    labels : str, column names, or one value a prompt or a row
+        Numbers make a ridge regression, anything else a logistic classification.
+    method : {"ridge", "logistic", "mean_difference"}, optional
+        `mean_difference` reads the directions between class means.
+    groups : str or one value a prompt, optional
+        Column that holds rows together in folds; equal prompt texts by default.
+    rows : row ids or mask, optional
+    folds : int
+    alphas : sequence of float, optional
+        Penalties on squared weights of standardised states; one is chosen in inner folds.
+    shuffles : int
+        Controls with labels shuffled by group; logistic controls use the penalty of the true labels.
+    balanced : bool
+        Weight classes alike in a logistic fit.
+    seed : int
+
+    Returns
+    -------
+    Probe
+
+    Raises
+    ------
+    AnalysisError
+        If there are too few groups, no labels, states that are not finite, or a method that does not fit the task.
+    """
+    found = label_rows(run, labels, groups=groups, rows=rows, task=task)
+    states = rows_of(run.tap(tap), rows=found.rows).take()
+    fold_of_row = grouped_folds(found.groups, folds, seed=seed)
+    return probe_states(
+        run, tap, found, states, fold_of_row,
+        method=method, alphas=alphas, shuffles=shuffles, balanced=balanced, seed=seed, progress=progress,
+    )  # fmt: skip
+
+
+def probe_states(
+    run: Run,
+    tap: str,
+    found: Labels,
+    states: F32,
+    fold_of_row: I64,
+    *,
+    method: str | None = None,
+    alphas: Sequence[float] | None = None,
+    shuffles: int = 20,
+    balanced: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Probe:
+    """Fit and judge a probe on rows already at hand; see `fit_probe`."""
+    kind = _method(found, method)
+    grid = tuple(alphas or (ridge.ALPHAS if kind == "ridge" else logistic.ALPHAS))
+    if not np.isfinite(states).all():
+        bad = int((~np.isfinite(states)).any(axis=1).sum())
+        raise AnalysisError("a probe needs finite states", f"{bad} rows with inf or NaN", "Leave them out with rows=.")
+    n_folds, rng = int(fold_of_row.max()) + 1, np.random.default_rng(seed)
+    tokens = row_tokens(run)[found.rows]
+    sets, n_token_sets = _label_sets(found, tokens, shuffles, rng, kind)
+    steps = n_folds + (n_folds * (n_folds - 1) // 2 if len(grid) > 1 and kind != "mean_difference" else 0)
+    done = iter(range(1, steps + 2))
+    tick = (lambda: progress(next(done), steps + 1)) if progress else None
+    unseen = held_out(
+        states, sets, fold_of_row, kind, grid, n_classes=len(found.classes), balanced=balanced, tick=tick
+    )
+    standard = ridge.fit_standard(states)
+    alpha = float(np.exp(np.median(np.log(unseen.alphas)))) if min(grid) > 0 else float(np.median(unseen.alphas))
+    weights, bias = fit_readout(
+        standard.apply(states), found.values, kind, [alpha], len(found.classes), balanced=balanced
+    )
+    if tick:
+        tick()
+    judged = _judge(found, unseen, fold_of_row, tokens, sets, n_token_sets, seed)
+    parameters = {"method": kind, "alphas": grid, "folds": n_folds, "shuffles": shuffles, "balanced": balanced}
+    parameters |= {"labels": found.names, "group_by": found.group_by}
+    contract: Any = run.contract
+    return Probe(
+        task=found.task, method=kind, tap=tap, labels=found.names, classes=found.classes, folds=n_folds,
+        n_shuffles=shuffles, alpha=alpha, alphas=unseen.alphas, n_rows=len(states),
+        n_groups=len(np.unique(found.groups)), group_by=found.group_by, dropped=found.dropped,
+        weights=weights[0], intercepts=bias[0], mean=standard.mean, scale=standard.scale, rows=found.rows,
+        fold_of_row=fold_of_row, predictions=unseen.outputs[0], truth=found.values, engine_id=str(run.engine_id),
+        contract_digest=str(contract.get("digest", "")),
+        provenance=provenance([run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"]),
+        **judged,
+    )  # fmt: skip
+
+
+def _method(found: Labels, method: str | None) -> str:
+    kind = method or ("ridge" if found.task == "regression" else "logistic")
+    fitting = ("ridge",) if found.task == "regression" else ("logistic", "mean_difference")
+    if kind not in fitting:
+        raise AnalysisError(f"a {found.task} is fitted by {' or '.join(fitting)}", repr(kind), "Choose one of them.")
+    if found.task == "classification" and len(found.classes) < 2:
+        raise AnalysisError("a classification needs two classes", ", ".join(found.classes), "Choose another column.")
+    return kind
+
+
+def _label_sets(
+    found: Labels, tokens: I64, shuffles: int, rng: np.random.Generator, kind: str
+) -> tuple[F64, int]:
+    """True labels, shuffled ones, and last random ones per token id: float64 [set, row, target], and how many of these."""
+    sets = [found.values] + [found.values[shuffled_by_group(found.groups, rng)] for _ in range(shuffles)]
+    ids = np.unique(tokens, return_inverse=True)[1]
+    n_ids = int(ids.max()) + 1
+    repeats = 0 if n_ids < MIN_TOKEN_TYPES else (5 if kind == "ridge" else 1)
+    for _ in range(repeats):
+        sets.append(found.values[rng.integers(0, len(found.values), size=n_ids)][ids])
+    return np.stack(sets), repeats
+
+
+def _judge(
+    found: Labels, unseen: HeldOut, folds: I64, tokens: I64, sets: F64, n_token_sets: int, seed: int
+) -> dict[str, Any]:
+    """Everything that follows from held-out predictions, as fields of a Probe."""
+    task, truth, outputs = found.task, found.values, unseen.outputs
+    each = scores_of(task, truth, outputs[0])
+    score = float(np.nanmean(each))
+    controls = [float(np.nanmean(scores_of(task, sets[s], outputs[s]))) for s in range(1, len(sets))]
+    shuffled, by_token = controls[: len(controls) - n_token_sets], controls[len(controls) - n_token_sets :]
+    n_out = outputs.shape[2]
+    classify = task == "classification"
+    counts = np.bincount(truth[:, 0].astype(np.int64), minlength=len(found.classes)) if classify else []
+    return {
+        "score": score,
+        "scores": {name: float(value) for name, value in zip(found.names, each, strict=True)},
+        "interval": group_interval(task, truth, outputs[0], found.groups, seed=seed),
+        "fold_scores": np.array(
+            [np.nanmean(scores_of(task, truth[folds == f], outputs[0][folds == f])) for f in np.unique(folds)]
+        ),
+        "control": float(np.mean(shuffled)) if shuffled else float("nan"),
+        "control_range": (min(shuffled, default=float("nan")), max(shuffled, default=float("nan"))),
+        "baseline": float(np.nanmean(scores_of(task, truth, majority_outputs(task, truth, folds, n_out)))),
+        "token_baseline": float(np.nanmean(scores_of(task, truth, token_outputs(task, truth, folds, tokens, n_out)))),
+        "selectivity": score - float(np.mean(by_token)) if by_token else None,
+        "balanced": balanced_accuracy(truth, outputs[0]) if classify else None,
+        "calibration": calibration(task, truth, outputs[0]) if np.isfinite(outputs[0]).all() else None,
+        "class_counts": {name: int(count) for name, count in zip(found.classes, counts, strict=True)},
+    }
+
+
+def row_tokens(run: Run) -> I64:
+    """Token id of each row, int64 [row]; -1 where a row is a mean over tokens."""
+    place = np.asarray(run.token_index(), dtype=np.int64)
+    start = np.asarray(run.offsets, dtype=np.int64)[np.asarray(run.prompt_of_rows(), dtype=np.int64)]
+    tokens = np.asarray(run.tokens)
+    return np.where(place >= 0, tokens[np.minimum(start + np.maximum(place, 0), len(tokens) - 1)], -1).astype(np.int64)

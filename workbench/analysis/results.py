@@ -1,0 +1,222 @@
+"""What every result of the analysis room has in common: provenance, JSON, a table, and arrays on disk.
+
+A result is a frozen dataclass with a `provenance` field. `columns()` is its table as plain arrays; `to_frame()` the
+same as a pandas frame; `to_json()` everything but large arrays, which stand there as shape and hash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.store import Run
+
+INLINE_VALUES = 4096  # larger arrays appear in JSON as shape and hash
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Where a result comes from: everything needed to make it again, and no machine path.
+
+    Attributes
+    ----------
+    runs, engines, prompts : tuple of str
+        Run ids, engine ids and prompt-set hashes, one of each a run.
+    taps : tuple of str
+    seed : int
+    parameters : mapping
+        Every option that changes numbers, as plain JSON values.
+    n_rows : int
+        Rows that the result speaks of.
+    sampling : str
+        Which rows were measured, in words, such as "4,000 of 812,000 rows, seed 0, spread over prompts".
+    versions : mapping of str to str
+        The workbench and the libraries that computed it.
+    created : str
+        UTC, ISO 8601.
+    """
+
+    runs: tuple[str, ...]
+    engines: tuple[str, ...]
+    prompts: tuple[str, ...]
+    taps: tuple[str, ...]
+    seed: int
+    parameters: Mapping[str, Any]
+    n_rows: int
+    sampling: str
+    versions: Mapping[str, str]
+    created: str
+
+
+def provenance(
+    runs: Sequence[Run],
+    *,
+    taps: Sequence[str],
+    seed: int,
+    n_rows: int,
+    parameters: Mapping[str, Any],
+    sampling: str = "all rows",
+    libraries: Sequence[str] = (),
+) -> Provenance:
+    """Collect the provenance of a result from its runs and options; `libraries` are distributions that computed it."""
+    from workbench import __version__
+
+    versions = {"workbench": __version__, "numpy": np.__version__}
+    versions |= {name: metadata.version(name) for name in libraries}
+    return Provenance(
+        runs=tuple(run_id(run) for run in runs),
+        engines=tuple(str(run.engine_id) for run in runs),
+        prompts=tuple(str(run.prompts.content_hash) for run in runs),
+        taps=tuple(taps),
+        seed=seed,
+        parameters=plain(parameters),
+        n_rows=n_rows,
+        sampling=sampling,
+        versions=versions,
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def run_id(run: Run) -> str:
+    """Read the id of a run from its manifest."""
+    manifest: Any = run.manifest
+    found = manifest.get("run_id") if isinstance(manifest, Mapping) else getattr(manifest, "run_id", None)
+    return str(found or "")
+
+
+class Result:
+    """Behaviour shared by all results; subclasses are frozen dataclasses with a `provenance`."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "result"
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Give the result's table: one array a column, all of one length."""
+        raise NotImplementedError
+
+    def to_frame(self) -> pd.DataFrame:
+        """Give the table as a pandas frame.
+
+        Raises
+        ------
+        AnalysisError
+            If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            do = "Install pandas, or use columns()."
+            raise AnalysisError("to_frame() needs pandas", "no pandas", do) from error
+        return pd.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in self.columns().items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all fields as plain JSON values; arrays above `INLINE_VALUES` values as shape, dtype and sha256."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        found = plain(fields)
+        assert isinstance(found, dict)
+        return {"kind": self.kind, **found}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Write the result as JSON; NaN and infinity become null."""
+        return json.dumps(self.as_dict(), indent=indent, sort_keys=True, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON can hold: arrays to lists or a digest, dataclasses to objects, NaN to null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        if value.size > INLINE_VALUES:
+            return {"dtype": str(value.dtype), "shape": list(value.shape), "sha256": array_hash(value)}
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)
+
+
+def array_hash(value: npt.NDArray[Any]) -> str:
+    """Hash the bytes of an array (C order): sha256, hex."""
+    return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+
+
+def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
+    """Write a result as `<path>.safetensors` and `<path>.json`, each whole or not at all.
+
+    The JSON holds the sha256 of the other file, so that the two are never mixed.
+    """
+    from safetensors.numpy import save
+
+    stem = Path(path)
+    stem = stem.with_suffix("") if stem.suffix in {".json", ".safetensors"} else stem
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()})
+    text = {"kind": kind, "schema": 1, "arrays_sha256": hashlib.sha256(data).hexdigest(), **plain(header)}
+    _write(stem.with_name(stem.name + ".safetensors"), data)
+    _write(stem.with_name(stem.name + ".json"), json.dumps(text, indent=1, sort_keys=True, allow_nan=False).encode())
+    return stem.with_name(stem.name + ".json")
+
+
+def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Read what `save_arrays` wrote.
+
+    Raises
+    ------
+    AnalysisError
+        If a file is missing, of another kind or newer schema, or the two do not belong together.
+    """
+    from safetensors.numpy import load
+
+    stem = Path(path)
+    stem = stem.with_suffix("") if stem.suffix in {".json", ".safetensors"} else stem
+    try:
+        header = json.loads(stem.with_name(stem.name + ".json").read_bytes())
+        data = stem.with_name(stem.name + ".safetensors").read_bytes()
+    except (OSError, ValueError) as error:
+        raise AnalysisError(f"a saved {kind} is a .json and a .safetensors file", str(error), "Save it again.") from error
+    if not isinstance(header, dict) or header.get("kind") != kind or header.get("schema") != 1:
+        got = f"kind {header.get('kind')!r}, schema {header.get('schema')!r}" if isinstance(header, dict) else "no object"
+        raise AnalysisError(f"the file must hold a {kind} of schema 1", got, "Check the path, or update the workbench.")
+    if header.get("arrays_sha256") != hashlib.sha256(data).hexdigest():
+        raise AnalysisError("the two files must belong together", "another hash", "Restore both from one copy.")
+    return dict(load(data)), header
+
+
+def provenance_from(header: Mapping[str, Any]) -> Provenance:
+    """Rebuild a provenance from JSON; unknown fields are ignored."""
+    names = {field.name for field in dataclasses.fields(Provenance)}
+    values = {name: value for name, value in header.items() if name in names}
+    values |= {name: tuple(values[name]) for name in ("runs", "engines", "prompts", "taps")}
+    return Provenance(**values)
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
