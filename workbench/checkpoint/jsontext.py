@@ -17,7 +17,7 @@ class _RefusedError(ValueError):
     """Raised inside the parser: what must hold, and what was got."""
 
 
-def load_json(data: bytes, label: str, *, max_bytes: int) -> dict[str, Any]:
+def load_json(data: bytes, label: str, *, max_bytes: int, wide: bool = False) -> dict[str, Any]:
     """Parse one JSON object.
 
     Parameters
@@ -28,6 +28,8 @@ def load_json(data: bytes, label: str, *, max_bytes: int) -> dict[str, Any]:
         What errors call the file.
     max_bytes : int
         Longest text that is parsed.
+    wide : bool
+        Whether an integer beyond 64 bits becomes a float: tokenizer configs say 10^30 for "no limit".
 
     Returns
     -------
@@ -54,7 +56,7 @@ def load_json(data: bytes, label: str, *, max_bytes: int) -> dict[str, Any]:
             object_pairs_hook=_unique,
             parse_constant=_constant,
             parse_float=_finite,
-            parse_int=_int64,
+            parse_int=_wide if wide else _int64,
         )
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{label} must be UTF-8", f"byte {error.start} that is not", _DO) from None
@@ -90,6 +92,10 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise _RefusedError("numbers must be finite", shown(text, 40))
     return value
+
+
+def _wide(text: str) -> float:
+    return int(text) if len(text) <= 18 else _finite(text) if len(text) <= 40 else _int64(text)
 
 
 def _int64(text: str) -> int:

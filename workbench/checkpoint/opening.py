@@ -139,8 +139,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     UnsupportedError
         If it is a family, config, tensor type or format that is not computed here.
     """
-    text = os.fspath(path)
-    place = _in_package(text.removeprefix("package:")) if text.startswith("package:") else Path(text).expanduser()
+    text = os.fsdecode(path)
+    packaged = text.startswith("package:")
+    place = _in_package(text.removeprefix("package:")) if packaged else Path(os.path.expanduser(text))  # noqa: PTH111 - never raises
     if "\0" in text or not os.path.lexists(place):
         raise CheckpointError(
             "a checkpoint must be a .gguf or .safetensors file, a folder, or package:NAME",

@@ -65,9 +65,9 @@ def vocabulary_files(folder: Folder) -> tuple[Vocabulary | None, dict[str, bytes
     files = {name: folder.read(name, max_bytes=cap) for name, cap in caps.items() if folder.has(name)}
     config: dict[str, Any] | None = None
     if _CONFIG in files:
-        config = load_json(files[_CONFIG], shown(_CONFIG), max_bytes=MAX_CONFIG_BYTES)
+        config = load_json(files[_CONFIG], shown(_CONFIG), max_bytes=MAX_CONFIG_BYTES, wide=True)
     if _TEMPLATE in files:
-        config = {**(config or {}), "chat_template": files[_TEMPLATE].decode(errors="replace")}
+        config = {**(config or {}), "chat_template": _text(files[_TEMPLATE])}
     other = next((name for name in _OTHER_FORMS if folder.has(name)), None)
     if _JSON not in files:
         return None if other is None else Vocabulary(make=lambda: _refuse(other)), files
@@ -78,6 +78,15 @@ def vocabulary_files(folder: Folder) -> tuple[Vocabulary | None, dict[str, bytes
         return tokenizer_from_files(files[_JSON], config)
 
     return Vocabulary(make=make), files
+
+
+def _text(template: bytes) -> str:
+    try:
+        return template.decode()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{shown(_TEMPLATE)} must be UTF-8", f"byte {error.start} that is not", "Get the file again."
+        ) from None
 
 
 def _refuse(name: str) -> Tokenizer:
