@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.config import DecoderConfig
+from workbench.checkpoint.gguf_families import resolve_gguf
 from workbench.checkpoint.hf_families import HARMLESS, HF_FAMILIES, MUST
 from workbench.checkpoint.places import locate
 from workbench.checkpoint.table import CHECK, Facts, Family, layers_from
@@ -41,8 +42,6 @@ def resolve(source: TensorFile, config: Mapping[str, Any]) -> tuple[DecoderConfi
         If a tensor is missing or has another shape than the config says.
     """
     if "general.architecture" in config:
-        from workbench.checkpoint.gguf_families import resolve_gguf
-
         family, facts = resolve_gguf(source, config)
         harmless = family.harmless
     else:
@@ -69,7 +68,9 @@ def _hf(source: TensorFile, config: Mapping[str, Any]) -> tuple[Family, Facts]:
             f"Supported: {', '.join(sorted(HF_FAMILIES))}.",
         )
     family = HF_FAMILIES[name]
-    facts = Facts(config, label="config.json", has=lambda tensor: tensor in source, read=source.read)
+    facts = Facts(
+        config, label="config.json", has=lambda tensor: tensor in source, read=source.read, shape=source.shape
+    )
     check_must({**MUST, **family.must}, facts)
     return family, facts
 

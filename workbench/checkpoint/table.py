@@ -38,16 +38,25 @@ class Facts:
         Whether the file holds a tensor of this name.
     read : callable
         Gives a small tensor of the file.
+    shape : callable
+        Gives the shape of a tensor of the file.
     """
 
     def __init__(
-        self, config: Mapping[str, Any], *, label: str, has: Callable[[str], bool], read: Callable[[str], Any]
+        self,
+        config: Mapping[str, Any],
+        *,
+        label: str,
+        has: Callable[[str], bool],
+        read: Callable[[str], Any],
+        shape: Callable[[str], tuple[int, ...]],
     ) -> None:
         self._config = config
         self._seen: set[str] = set()
         self.label = label
         self.has_tensor = has
         self.read_tensor = read
+        self.shape_of = shape
         self.size: dict[str, int] = {}
         self.stated_null = frozenset(key for key, value in config.items() if value is None)
 
