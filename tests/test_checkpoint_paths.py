@@ -79,6 +79,18 @@ def test_no_path_leads_out(tree, how, path):
         os.close(descriptor)
 
 
+def test_a_link_planted_after_the_look_is_not_followed(tree):
+    (tree / "link").symlink_to("../secret")
+    descriptor = os.open(tree, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="symbolic links"):
+            paths._open_by_parts(descriptor, ["link"])
+        with pytest.raises(OSError, match="symbolic links"):
+            assert paths._openat2(descriptor, "link") is not None or os.open("link", os.O_NOFOLLOW, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def test_a_path_below_is_opened_but_not_through_a_link(tree, how):
     (tree / "link").symlink_to("below")
     descriptor = os.open(tree, os.O_RDONLY)

@@ -124,7 +124,7 @@ def _shards(folder, where, **files):
 
 
 def test_the_index_decides_which_file_holds_which_tensor(tmp_path):
-    index = _shards(tmp_path, {"x": "s2", "y": "s1"}, s1={"x": 1, "y": 1}, s2={"x": 2, "z": 2})
+    index = _shards(tmp_path, {"x": "s2", "y": "s1"}, s1={"x": 1, "y": 1}, s2={"x": 2, "y": 2, "z": 2})
     file, files = sharded_in(Folder(tmp_path), index)
     assert {name: float(file.read(name)[0]) for name in file.names} == {"x": 2, "y": 1}
     assert file.left_out == ("z",)
