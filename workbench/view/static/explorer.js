@@ -1,0 +1,336 @@
+// Maps, their controls, the table twin and the reading pane, all on one model.
+
+const INK = {
+  light: { text: "#1c2026", soft: "#5b626d", grid: "#e9eaec", paper: "#ffffff", edge: "rgba(20,24,30,0.28)", accent: "#0b5cad", veil: "rgba(11,92,173,0.10)" },
+  dark: { text: "#eceef1", soft: "#a2a9b4", grid: "#2b2f36", paper: "#17191d", edge: "rgba(0,0,0,0.45)", accent: "#7db8f0", veil: "rgba(125,184,240,0.14)" },
+};
+
+const LONG = 20_000; // characters that the reading pane lays out at once
+
+/** A shuffled drawing order, the same on every machine, so that no class lies on top only because it comes last. */
+function drawingOrder(n) {
+  const order = Int32Array.from({ length: n }, (_, i) => i);
+  let state = 0x9e3779b9;
+  for (let i = n - 1; i > 0; i -= 1) {
+    state = (Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) + 0x6d2b79f5) | 0;
+    const j = (state >>> 0) % (i + 1);
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
+}
+
+class Explorer {
+  constructor(model, page) {
+    this.model = model;
+    this.page = page;
+    this.maps = model.doc.maps;
+    this.search = new Search(model);
+    this.look = { column: null, paint: null, order: drawingOrder(model.n), tool: "lasso", ink: INK.light, font: "system-ui, sans-serif" };
+    this.at = { map: 0, frame: 0 };
+    this.legend = new Legend(model, this.look);
+    this.table = new Table(model);
+    this.stage = el("div", { class: "wb-maps" });
+    this.quality = el("p", { class: "wb-quality" });
+    this.live = el("p", { class: "wb-live", "aria-live": "polite", role: "status" });
+    this.shown = el("strong", { class: "wb-count" });
+    this.reading = el("div", { class: "wb-reading", "aria-label": "Row in full" });
+    this.message = el("span", { class: "wb-message", role: "alert" });
+    this.root = el("div", { class: "wb-explorer" }, this.bar(), this.actions(), this.stage, this.legend.root, this.quality, this.live,
+      el("div", { class: "wb-under" }, this.tablePanel(), this.reading), this.exchange());
+    model.on("selection", () => { this.redraw(); this.tell(); });
+    model.on("search", () => { this.redraw(); this.tell(); });
+    model.on("filter", () => { this.redraw(); this.tell(); });
+    model.on("hover", (row) => this.hovered(row));
+    page.onTheme((dark) => this.retheme(dark));
+    this.colourBy(model.doc.colour);
+    this.open(0, 0);
+    this.tell();
+    this.read(-1);
+  }
+
+  // --- controls
+
+  bar() {
+    const tabs = el("div", { class: "wb-tabs", role: "group", "aria-label": "Projection" });
+    this.tabs = this.maps.map((map, index) => el("button", { type: "button", "aria-pressed": "false", on: { click: () => this.open(index, 0) } }, say(map.name, 40)));
+    tabs.append(...this.tabs);
+    this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Tap" });
+    this.slider.addEventListener("input", () => this.open(this.at.map, Number(this.slider.value)));
+    this.tap = el("output", {});
+    this.layer = el("label", { class: "wb-layer" }, "Tap", this.slider, this.tap);
+    this.colour = el("select", { "aria-label": "Colour by" }, el("option", { value: "-1" }, "one colour"), this.model.columns.map((column, index) => el("option", { value: index }, reveal(column.name.slice(0, 60)))));
+    this.colour.addEventListener("change", () => this.colourBy(Number(this.colour.value)));
+    return el("div", { class: "wb-bar" }, this.maps.length > 1 ? tabs : null, this.layer, el("label", {}, "Colour", this.colour), this.finder());
+  }
+
+  finder() {
+    this.query = el("input", { type: "search", placeholder: "Search prompts", "aria-label": "Search prompts", spellcheck: "false" });
+    this.regex = el("button", { type: "button", class: "wb-toggle", "aria-pressed": "false", title: "Regular expression" }, ".*");
+    this.take = el("button", { type: "button", disabled: true, on: { click: (event) => this.takeMatches(event) } }, "Select matches");
+    this.query.addEventListener("input", () => this.find());
+    this.query.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.takeMatches(event);
+      if (event.key === "Escape") { this.query.value = ""; this.find(); }
+    });
+    this.regex.addEventListener("click", () => {
+      this.regex.setAttribute("aria-pressed", String(this.regex.getAttribute("aria-pressed") !== "true"));
+      this.find();
+    });
+    return el("div", { class: "wb-find" }, this.query, this.regex, this.take, this.message);
+  }
+
+  actions() {
+    const tools = [["lasso", "Lasso"], ["rectangle", "Rectangle"], ["pan", "Pan"]].map(([tool, name]) => el("button", { type: "button", "data-tool": tool, "aria-pressed": String(tool === this.look.tool), on: { click: () => this.useTool(tool) } }, name));
+    this.tools = tools;
+    const zoom = (label, title, call) => el("button", { type: "button", title, "aria-label": title, on: { click: call } }, label);
+    const first = () => this.panes[0];
+    return el("div", { class: "wb-bar wb-actions" },
+      el("div", { class: "wb-tabs", role: "group", "aria-label": "Pointer" }, tools),
+      el("div", { class: "wb-tabs", role: "group", "aria-label": "Zoom" },
+        zoom("−", "Zoom out", () => first().zoomAt(1 / 1.5, first().middle)), zoom("+", "Zoom in", () => first().zoomAt(1.5, first().middle)),
+        zoom("Fit", "Show everything", () => first().camera.move(0, 0, 1))),
+      el("div", { class: "wb-tabs", role: "group", "aria-label": "Selection" },
+        el("button", { type: "button", on: { click: () => this.model.invert() } }, "Invert"), el("button", { type: "button", on: { click: () => this.model.clear() } }, "Clear")),
+      this.shown,
+      el("span", { class: "wb-keys" }, el("kbd", {}, "Shift"), " adds ", el("kbd", {}, "Alt"), " subtracts ", el("kbd", {}, "Esc"), " clears"));
+  }
+
+  useTool(tool) {
+    this.look.tool = tool;
+    for (const button of this.tools) button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+    for (const pane of this.panes) pane.over.dataset.tool = tool;
+  }
+
+  tablePanel() {
+    const only = el("input", { type: "checkbox" });
+    only.addEventListener("change", () => { this.table.onlySelected = only.checked; this.table.refresh(); });
+    return el("div", { class: "wb-panel" }, el("div", { class: "wb-panel-head" }, el("h3", {}, "Rows"), this.table.status, el("label", {}, only, "selected only")), this.table.root);
+  }
+
+  // --- what is shown
+
+  open(map, frame) {
+    const { frames, method } = this.maps[map];
+    const tapBefore = this.panes ? this.maps[this.at.map].frames[this.at.frame].tap : null;
+    if (this.at.map !== map) frame = Math.max(0, frames.findIndex((f) => f.tap === tapBefore));
+    this.at = { map, frame };
+    this.tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === map)));
+    this.layer.hidden = frames.length < 2;
+    this.slider.max = frames.length - 1;
+    this.slider.value = frame;
+    this.tap.replaceChildren(say(frames[frame].tap));
+    this.model.mapName = method;
+    this.quality.replaceChildren(frames[frame].note);
+    this.mount(frames[frame], this.model.xy[map][frame], map);
+  }
+
+  /** Put coordinates into the panes; the panes themselves stay while only the tap changes, so that the frame does not jump. */
+  mount(frame, xys, map) {
+    const box = frame.joint ? extent(this.maps[map].fixed ? this.model.xy[map].flat() : xys) : null;
+    if (this.panes && this.mounted === map && this.panes.length === xys.length) {
+      this.panes.forEach((pane, i) => pane.place(xys[i], box || extent([xys[i]]), frame.panes[i]));
+      return;
+    }
+    this.mounted = map;
+    let camera = null;
+    this.panes = frame.panes.map((pane, i) => {
+      if (camera === null || !frame.joint) camera = new Camera();
+      const scatter = new Scatter(this.model, this.look, pane, xys[i], camera, box || extent([xys[i]]));
+      scatter.index = i;
+      scatter.over.dataset.tool = this.look.tool;
+      return scatter;
+    });
+    this.stage.dataset.panes = this.panes.length;
+    this.stage.replaceChildren(...this.panes.map((pane) => pane.root));
+  }
+
+  colourBy(index) {
+    this.look.column = index >= 0 ? this.model.columns[index] : null;
+    this.colour.value = String(index);
+    this.look.paint = paint(this.look.column, this.model.n, this.page.dark);
+    this.legend.draw(true);
+    this.redraw();
+  }
+
+  retheme(dark) {
+    this.look.ink = INK[dark ? "dark" : "light"];
+    this.look.font = getComputedStyle(this.page.root).fontFamily;
+    this.look.paint = paint(this.look.column, this.model.n, dark);
+    this.legend.draw(false);
+    for (const pane of this.panes || []) if (pane.width) pane.draw();
+  }
+
+  redraw() {
+    for (const pane of this.panes || []) pane.schedule();
+  }
+
+  hovered(row) {
+    for (const pane of this.panes) pane.drawOver();
+    if (row >= 0) {
+      this.read(row);
+      if (document.activeElement === this.table.scroller || this.panes.some((pane) => pane.over === document.activeElement)) this.announce(brief(this.model.text(row), 120) || "row without text");
+    }
+  }
+
+  /** The reading pane: one row in full, characters exactly as they are. */
+  read(row) {
+    const { model } = this;
+    if (row < 0) {
+      this.reading.replaceChildren(el("h3", {}, "Reading"), el("p", { class: "wb-soft" }, "Point at a mark or a table row to read it in full. In a map the arrow keys go from point to point."));
+      return;
+    }
+    const facts = el("dl", {}, model.token === null ? null : fact("position", String(model.token[row])));
+    if (model.piece(row) !== null) facts.append(fact("token", model.piece(row)));
+    for (const column of model.columns) if (column.show(row) !== "") facts.append(fact(head(column.name, 200), head(column.show(row), 500)));
+    const text = model.text(row);
+    const name = model.promptIds === null ? `row ${count(model.rowId(row))}` : `row ${count(model.rowId(row))} · id ${reveal(String(model.promptIds[model.prompt[row]]))}`;
+    const strip = model.pieces === null ? null : this.strip(row);
+    this.reading.replaceChildren(el("h3", {}, name), this.fullText(text, row), ...(strip ? [strip] : []), facts);
+    const odd = reveal(head(text, 2000));
+    if (odd !== head(text, 2000)) facts.before(el("p", { class: "wb-soft wb-odd" }, "with control characters shown: ", say(odd)));
+  }
+
+  /** A text of any length; a very long one is laid out only when asked for. */
+  fullText(text, row) {
+    const node = el("p", { class: "wb-text", "data-row": row });
+    if (text === "") node.append(el("i", { class: "wb-soft" }, "no text"));
+    else if (text.length <= LONG) node.append(say(text));
+    else node.append(say(text.slice(0, LONG)), el("button", { type: "button", on: { click: () => node.replaceChildren(say(text)) } }, `… show all ${count(text.length)} characters`));
+    return node;
+  }
+
+  /** The tokens of a row's prompt, each coloured as its row is in the map. */
+  strip(row) {
+    const { model, look } = this;
+    const prompt = model.prompt[row];
+    const strip = el("p", { class: "wb-strip", "aria-label": "Tokens of this prompt" });
+    for (let i = row; i >= 0 && model.prompt[i] === prompt; i -= 1) strip.prepend(this.piece(i, row, look));
+    for (let i = row + 1; i < model.n && model.prompt[i] === prompt; i += 1) strip.append(this.piece(i, row, look));
+    return strip;
+  }
+
+  piece(i, row, look) {
+    const node = el("button", { type: "button", class: i === row ? "wb-piece wb-here" : "wb-piece", on: { click: (event) => this.model.select([i], howOf(event)) } }, say(reveal(this.model.piece(i)), 60));
+    node.style.borderBottomColor = look.paint.styles[look.paint.codes[i]].fill;
+    return node;
+  }
+
+  // --- search and selection
+
+  async find() {
+    const { value } = this.query;
+    const serial = (this.serial = (this.serial || 0) + 1);
+    this.message.replaceChildren();
+    if (value === "") {
+      this.model.setMatched(null);
+      return;
+    }
+    try {
+      const expression = this.regex.getAttribute("aria-pressed") === "true";
+      const hits = expression ? await this.search.expression(value) : this.search.plain(value);
+      if (serial === this.serial) this.model.setMatched(hits);
+    } catch (error) {
+      if (serial !== this.serial) return;
+      this.model.setMatched(null);
+      this.message.replaceChildren(say(error.message, 200));
+      if (!this.search.canWork) this.regex.disabled = true;
+    }
+  }
+
+  takeMatches(event) {
+    if (this.model.matched === null) return;
+    const rows = [];
+    this.model.matched.forEach((hit, i) => { if (hit && this.model.drawn(i)) rows.push(i); });
+    this.model.select(rows, howOf(event));
+  }
+
+  /** Say in words what is selected; a row that is hidden stays selected and is counted. */
+  tell() {
+    const { model } = this;
+    let chosen = 0;
+    let hidden = 0;
+    for (let i = 0; i < model.n; i += 1) {
+      if (!model.selected[i]) continue;
+      chosen += 1;
+      if (!model.drawn(i) || this.panes.every((pane) => !Number.isFinite(pane.xy[2 * i]))) hidden += 1;
+    }
+    const hits = model.matched === null ? 0 : model.matched.reduce((s, m) => s + m, 0);
+    const words = chosen ? `${count(chosen)} selected${hidden ? `, ${count(hidden)} not drawn` : ""}` : "nothing selected";
+    this.shown.replaceChildren(words);
+    this.take.disabled = model.matched === null || hits === 0;
+    this.take.replaceChildren(model.matched === null ? "Select matches" : `Select ${plural(hits, "match").replace("matchs", "matches")}`);
+    this.announce(model.matched === null ? words : `${words}; ${plural(hits, "row")} found`);
+    if (chosen && model.hover < 0) this.read(model.selected.indexOf(1));
+  }
+
+  announce(words) {
+    if (this.live.textContent !== words) this.live.replaceChildren(words);
+  }
+
+  // --- selections as text
+
+  exchange() {
+    const { model } = this;
+    const area = el("textarea", { rows: 4, spellcheck: "false", "aria-label": "Selection as JSON" });
+    const name = el("input", { type: "text", placeholder: "name", "aria-label": "Name of the selection" });
+    const chips = el("span", { class: "wb-chips" });
+    const said = el("span", { class: "wb-message", role: "alert" });
+    const list = () => chips.replaceChildren(...[...model.names].map(([key, rows]) => el("button", { type: "button", class: "wb-chip", on: { click: (event) => model.select(this.rowsOf(rows).rows, howOf(event)) } }, say(key, 60), ` ${count(rows.length)}`)));
+    const write = () => { area.value = JSON.stringify(this.selection()); };
+    const apply = () => {
+      try {
+        const { rows, lost } = this.rowsOf(readSelection(area.value, model.doc.run));
+        model.select(rows);
+        said.replaceChildren(lost ? `${plural(lost, "row id")} not on this page` : "");
+      } catch (error) {
+        said.replaceChildren(say(error.message, 200));
+      }
+    };
+    const copy = async () => {
+      write();
+      area.select();
+      try { await navigator.clipboard.writeText(area.value); said.replaceChildren("copied"); } catch { said.replaceChildren("the clipboard is blocked here: copy from the field"); }
+    };
+    const keep = () => {
+      if (name.value === "") return;
+      model.names.set(name.value, model.selectedRows().map((row) => model.rowId(row)));
+      model.emit("names");
+      name.value = "";
+      list();
+    };
+    model.on("selection", () => { if (document.activeElement !== area) write(); });
+    list();
+    write();
+    const button = (text, call) => el("button", { type: "button", on: { click: call } }, text);
+    return el("details", { class: "wb-exchange" }, el("summary", {}, "Selections: keep, copy, paste"),
+      el("div", { class: "wb-bar" }, name, button("Keep selection", keep), chips),
+      area, el("div", { class: "wb-bar" }, button("Copy", copy), button("Select from text", apply), said,
+        el("span", { class: "wb-soft" }, "Python reads this text: ", el("code", {}, "workbench.view.read_selection(text)"))));
+  }
+
+  selection() {
+    const { model } = this;
+    const rows = model.selectedRows().map((row) => model.rowId(row));
+    const made = model.gesture === null ? {} : { made: model.gesture };
+    const named = model.names.size ? { named: Object.fromEntries(model.names) } : {};
+    return { workbench: "selection", version: 1, run: model.doc.run, rows, ...named, ...made };
+  }
+
+  /** Page rows of run row ids, and how many are not on this page. */
+  rowsOf(ids) {
+    if (this.index === undefined) this.index = new Map(Array.from({ length: this.model.n }, (_, i) => [this.model.rowId(i), i]));
+    const rows = ids.filter((id) => this.index.has(id)).map((id) => this.index.get(id));
+    return { rows, lost: ids.length - rows.length };
+  }
+}
+
+/** Row ids of a selection text; refuses what is not one, and a selection of another run. */
+function readSelection(text, run) {
+  let value;
+  try { value = JSON.parse(text); } catch { throw new Error("This is not JSON. Paste the text of a selection, or a list of row ids."); }
+  const rows = Array.isArray(value) ? value : value && value.workbench === "selection" ? value.rows : null;
+  if (!Array.isArray(rows) || !rows.every((r) => Number.isInteger(r) && r >= 0)) throw new Error("No row ids found. Paste the text of a selection, or a list of row ids.");
+  if (!Array.isArray(value) && value.version > 1) throw new Error(`This selection is of version ${value.version}; this page reads version 1.`);
+  if (!Array.isArray(value) && value.run && value.run !== run) throw new Error("This selection belongs to another run.");
+  return rows;
+}

@@ -1,0 +1,142 @@
+// What all views of a page share: rows, columns, one selection, one hover, one filter. Views listen, none owns another.
+
+class Model {
+  constructor(doc, blocks) {
+    this.doc = doc;
+    this.n = doc.rows.count;
+    this.prompt = blocks[doc.rows.prompt];
+    this.token = doc.rows.token === null ? null : blocks[doc.rows.token];
+    this.ids = doc.rows.ids === null ? null : blocks[doc.rows.ids];
+    this.pieces = doc.rows.pieces === null ? null : { codes: blocks[doc.rows.pieces.codes], texts: blocks[doc.rows.pieces.texts] };
+    this.texts = blocks[doc.prompts.texts];
+    this.promptIds = doc.prompts.ids === null ? null : blocks[doc.prompts.ids];
+    this.columns = doc.columns.map((column) => new Column(column, blocks, this.prompt));
+    this.xy = doc.maps.map((map) => map.frames.map((frame) => frame.panes.map((pane) => blocks[pane.xy])));
+    this.selected = new Uint8Array(this.n);
+    this.matched = null; // rows that the search found, or null where nothing is searched
+    this.hidden = null; // rows that a filter hides
+    this.hover = -1;
+    this.gesture = null; // how the selection was made, in map units
+    this.names = new Map((doc.selections || []).map(({ name, rows }) => [name, rows]));
+    this.listeners = new Map();
+  }
+
+  on(event, call) {
+    if (!this.listeners.has(event)) this.listeners.set(event, []);
+    this.listeners.get(event).push(call);
+  }
+
+  emit(event, detail) {
+    for (const call of this.listeners.get(event) || []) call(detail);
+  }
+
+  rowId(row) {
+    return this.ids === null ? row : this.ids[row];
+  }
+
+  text(row) {
+    const text = this.texts[this.prompt[row]];
+    return text === null || text === undefined ? "" : text;
+  }
+
+  piece(row) {
+    return this.pieces === null ? null : this.pieces.texts[this.pieces.codes[row]];
+  }
+
+  /** Whether a row is drawn: not filtered away, and with a place in every shown map that has it. */
+  drawn(row) {
+    return this.hidden === null || !this.hidden[row];
+  }
+
+  setHover(row) {
+    if (row === this.hover) return;
+    this.hover = row;
+    this.emit("hover", row);
+  }
+
+  /** Combine a set of rows with the selection: "set", "add" or "subtract". */
+  select(rows, how = "set", gesture = null) {
+    if (how === "set") this.selected.fill(0);
+    const value = how === "subtract" ? 0 : 1;
+    for (const row of rows) this.selected[row] = value;
+    this.gesture = how === "set" ? gesture : null;
+    this.emit("selection", "user");
+  }
+
+  invert() {
+    for (let i = 0; i < this.n; i += 1) this.selected[i] ^= 1;
+    this.gesture = null;
+    this.emit("selection", "user");
+  }
+
+  clear() {
+    this.select([]);
+  }
+
+  /** Take a mask from outside, without telling the outside back. */
+  assign(mask) {
+    this.selected.set(mask);
+    this.gesture = null;
+    this.emit("selection", "outside");
+  }
+
+  selectedRows() {
+    const rows = [];
+    for (let i = 0; i < this.n; i += 1) if (this.selected[i]) rows.push(i);
+    return rows;
+  }
+
+  setMatched(matched) {
+    this.matched = matched;
+    this.emit("search");
+  }
+
+  setHidden(hidden) {
+    this.hidden = hidden;
+    this.emit("filter");
+  }
+}
+
+class Column {
+  constructor({ name, kind, per, values, labels, low, high, signed, clipped }, blocks, prompt) {
+    this.name = name;
+    this.kind = kind;
+    this.values = blocks[values];
+    this.prompt = per === "prompt" ? prompt : null;
+    if (kind === "number") this.range = { low, high, signed, clipped };
+    else {
+      this.labels = blocks[labels];
+      this.missing = this.labels.length;
+      this.order = this.bySize();
+    }
+  }
+
+  at(row) {
+    return this.values[this.prompt === null ? row : this.prompt[row]];
+  }
+
+  show(row) {
+    const value = this.at(row);
+    if (this.kind === "number") return Number.isNaN(value) ? "" : figure(value, 4);
+    return value === this.missing ? "" : this.labels[value];
+  }
+
+  /** Labels from most to least rows, so that the clearest colours go to the largest classes. */
+  bySize() {
+    const sizes = new Uint32Array(this.labels.length + 1);
+    const n = this.prompt === null ? this.values.length : this.prompt.length;
+    for (let i = 0; i < n; i += 1) sizes[this.at(i)] += 1;
+    this.sizes = sizes;
+    return [...this.labels.keys()].sort((a, b) => sizes[b] - sizes[a] || a - b);
+  }
+
+  compare(a, b) {
+    const x = this.at(a);
+    const y = this.at(b);
+    if (this.kind === "number") return (Number.isNaN(x) - Number.isNaN(y)) || x - y || 0;
+    if (x === this.missing || y === this.missing) return (x === this.missing) - (y === this.missing);
+    const s = this.labels[x];
+    const t = this.labels[y];
+    return s < t ? -1 : s > t ? 1 : 0;
+  }
+}

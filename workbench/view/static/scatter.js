@@ -1,0 +1,509 @@
+// One map: points stamped on a canvas, a second canvas above it for what changes with the pointer.
+
+const NEAR = 14; // CSS pixels within which a pointer finds a point
+
+/** Axis positions at 1, 2 or 5 times a power of ten, about `wanted` of them. */
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted;
+  if (!(rough > 0) || !Number.isFinite(rough)) return [];
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = unit * ([1, 2, 5, 10].find((m) => m * unit >= rough) || 10);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+/** Whether (x, y) lies inside the polygon, by counting the edges that a ray to the right crosses. */
+function inside(polygon, x, y) {
+  let odd = false;
+  for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i, i += 1) {
+    const [xi, yi] = polygon[i];
+    const [xj, yj] = polygon[j];
+    if (yi > y !== yj > y && x < ((xj - xi) * (y - yi)) / (yj - yi) + xi) odd = !odd;
+  }
+  return odd;
+}
+
+function extent(lists) {
+  const box = { left: Infinity, right: -Infinity, low: Infinity, high: -Infinity };
+  for (const xy of lists) {
+    for (let i = 0; i < xy.length; i += 2) {
+      if (!Number.isFinite(xy[i]) || !Number.isFinite(xy[i + 1])) continue;
+      box.left = Math.min(box.left, xy[i]);
+      box.right = Math.max(box.right, xy[i]);
+      box.low = Math.min(box.low, xy[i + 1]);
+      box.high = Math.max(box.high, xy[i + 1]);
+    }
+  }
+  return box.left <= box.right ? box : { left: -1, right: 1, low: -1, high: 1 };
+}
+
+/** A uniform grid over the points: buckets of row numbers, so that a hover looks at a few points only. */
+class Grid {
+  constructor(xy, box) {
+    const n = xy.length / 2;
+    this.side = Math.max(1, Math.min(256, Math.floor(Math.sqrt(n))));
+    this.box = box;
+    this.width = (box.right - box.left || 1) / this.side;
+    this.height = (box.high - box.low || 1) / this.side;
+    const cells = new Int32Array(n).fill(-1);
+    this.starts = new Int32Array(this.side * this.side + 1);
+    for (let i = 0; i < n; i += 1) {
+      if (!Number.isFinite(xy[2 * i]) || !Number.isFinite(xy[2 * i + 1])) continue;
+      cells[i] = this.cell(xy[2 * i], xy[2 * i + 1]);
+      this.starts[cells[i] + 1] += 1;
+    }
+    for (let c = 0; c < this.side * this.side; c += 1) this.starts[c + 1] += this.starts[c];
+    this.rows = new Int32Array(this.starts[this.side * this.side]);
+    const next = this.starts.slice();
+    for (let i = 0; i < n; i += 1) if (cells[i] >= 0) this.rows[next[cells[i]]++] = i;
+  }
+
+  column(x) {
+    return Math.min(this.side - 1, Math.max(0, Math.floor((x - this.box.left) / this.width)));
+  }
+
+  line(y) {
+    return Math.min(this.side - 1, Math.max(0, Math.floor((y - this.box.low) / this.height)));
+  }
+
+  cell(x, y) {
+    return this.line(y) * this.side + this.column(x);
+  }
+
+  /** Call `visit` with every row whose cell touches the box. */
+  each(left, right, low, high, visit) {
+    for (let line = this.line(low); line <= this.line(high); line += 1) {
+      const at = line * this.side;
+      for (let i = this.starts[at + this.column(left)]; i < this.starts[at + this.column(right) + 1]; i += 1) visit(this.rows[i]);
+    }
+  }
+}
+
+/** Where a map looks: the middle and the scale, shared by maps that have one frame. */
+class Camera {
+  constructor() {
+    this.maps = [];
+    this.x = this.y = 0;
+    this.zoom = 1; // times the scale at which everything fits
+  }
+
+  move(x, y, zoom) {
+    [this.x, this.y, this.zoom] = [x, y, Math.min(400, Math.max(0.5, zoom))];
+    for (const map of this.maps) map.schedule();
+  }
+}
+
+class Scatter {
+  constructor(model, look, { title, badge, xlabel, ylabel, missing }, xy, camera, box) {
+    Object.assign(this, { model, look, camera, title, badge, xlabel, ylabel, missing });
+    this.base = el("canvas", { class: "wb-points", "aria-hidden": "true" });
+    this.over = el("canvas", { class: "wb-over", tabindex: "0", role: "application", "aria-roledescription": "scatter map" });
+    this.tip = el("div", { class: "wb-tip", hidden: true });
+    this.heading = el("span", { class: "wb-pane-title" });
+    this.mark = el("span", { class: "wb-badge" });
+    this.note = el("p", { class: "wb-pane-note" });
+    this.stage = el("div", { class: "wb-stage" }, this.base, this.over, this.tip);
+    this.root = el("figure", { class: "wb-pane" }, el("figcaption", {}, this.heading, this.mark), this.stage, this.note);
+    this.pending = false;
+    this.draws = 0;
+    this.gesture = null;
+    camera.maps.push(this);
+    this.place(xy, box, { title, badge, xlabel, ylabel, missing });
+    this.listen();
+    new ResizeObserver(() => this.resize()).observe(this.stage);
+  }
+
+  /** Show other coordinates of the same rows. */
+  place(xy, box, { title, badge, xlabel, ylabel, missing }) {
+    Object.assign(this, { xy, box, xlabel, ylabel });
+    this.grid = new Grid(xy, extent([xy]));
+    this.heading.replaceChildren(say(title));
+    this.mark.replaceChildren(badge || "");
+    this.mark.hidden = !badge;
+    this.mark.dataset.badge = badge || "";
+    this.over.setAttribute("aria-label", `Map: ${reveal(title)}. Arrow keys go to the next point, Enter selects, Escape clears, plus and minus zoom.`);
+    let lost = 0;
+    for (let i = 0; i < xy.length; i += 2) if (!Number.isFinite(xy[i] + xy[i + 1])) lost += 1;
+    this.lost = lost;
+    const notes = [];
+    if (missing) notes.push(`${plural(missing, "row")} not in this run`);
+    if (lost - (missing || 0) > 0) notes.push(`${plural(lost - (missing || 0), "row")} without coordinates (not a number): in the table only`);
+    this.note.replaceChildren(notes.join(" · "));
+    this.schedule();
+  }
+
+  resize() {
+    const { clientWidth: width, clientHeight: height } = this.stage;
+    const ratio = window.devicePixelRatio || 1;
+    if (width === 0 || (this.width === width && this.height === height && this.ratio === ratio)) return;
+    Object.assign(this, { width, height, ratio });
+    for (const canvas of [this.base, this.over]) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+    }
+    this.draw();
+  }
+
+  schedule() {
+    if (this.pending) return;
+    this.pending = true;
+    requestAnimationFrame(() => {
+      this.pending = false;
+      if (this.width) this.draw();
+    });
+  }
+
+  // --- geometry: `margin` leaves room for the axis labels
+
+  get scale() {
+    const wide = (this.box.right - this.box.left) || 1;
+    const tall = (this.box.high - this.box.low) || 1;
+    const [left, bottom, rest] = this.margin;
+    return this.camera.zoom * 0.94 * Math.min((this.width - left - rest) / wide, (this.height - bottom - rest) / tall);
+  }
+
+  get margin() {
+    return [this.width < 420 ? 34 : 44, 34, 10];
+  }
+
+  get middle() {
+    const [left, bottom, rest] = this.margin;
+    return [(left + this.width - rest) / 2, (rest + this.height - bottom) / 2];
+  }
+
+  get target() {
+    return [(this.box.left + this.box.right) / 2 + this.camera.x, (this.box.low + this.box.high) / 2 + this.camera.y];
+  }
+
+  toScreen(x, y) {
+    const [mx, my] = this.middle;
+    const [tx, ty] = this.target;
+    return [mx + (x - tx) * this.scale, my - (y - ty) * this.scale];
+  }
+
+  toData(px, py) {
+    const [mx, my] = this.middle;
+    const [tx, ty] = this.target;
+    return [tx + (px - mx) / this.scale, ty - (py - my) / this.scale];
+  }
+
+  radius() {
+    const n = this.model.n;
+    const size = n <= 300 ? 5 : n <= 2000 ? 3.8 : n <= 8000 ? 2.9 : n <= 20000 ? 2.3 : 1.7;
+    return Math.round(10 * Math.min(7, size * Math.min(1.8, this.camera.zoom ** 0.25)) * (this.width < 420 ? 0.85 : 1)) / 10;
+  }
+
+  // --- drawing
+
+  draw() {
+    const began = performance.now();
+    const pen = this.base.getContext("2d");
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.clearRect(0, 0, this.width, this.height);
+    this.drawAxes(pen);
+    pen.save();
+    const [left, bottom, rest] = this.margin;
+    pen.beginPath();
+    pen.rect(left, rest, this.width - left - rest, this.height - bottom - rest);
+    pen.clip();
+    this.stamp(pen);
+    pen.restore();
+    this.drawOver();
+    this.draws += 1;
+    this.root.dataset.draws = this.draws;
+    this.root.dataset.frame = JSON.stringify([...this.middle, ...this.target, this.scale]); // for whoever checks a place on screen
+    this.root.dataset.drawMs = (performance.now() - began).toFixed(1);
+  }
+
+  drawAxes(pen) {
+    const { ink } = this.look;
+    const [left, bottom, rest] = this.margin;
+    const [x0, y1] = this.toData(left, rest);
+    const [x1, y0] = this.toData(this.width - rest, this.height - bottom);
+    pen.font = `11px ${this.look.font}`;
+    pen.lineWidth = 1;
+    pen.strokeStyle = ink.grid;
+    pen.fillStyle = ink.soft;
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    for (const x of ticks(x0, x1, this.width / 90)) {
+      const px = Math.round(this.toScreen(x, 0)[0]) + 0.5;
+      line(pen, px, rest, px, this.height - bottom);
+      pen.fillText(figure(x), px, this.height - bottom + 5);
+    }
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const y of ticks(y0, y1, this.height / 70)) {
+      const py = Math.round(this.toScreen(0, y)[1]) + 0.5;
+      line(pen, left, py, this.width - rest, py);
+      pen.fillText(figure(y), left - 5, py);
+    }
+    pen.fillStyle = ink.text;
+    pen.textAlign = "right";
+    pen.textBaseline = "alphabetic";
+    pen.fillText(this.xlabel, this.width - rest, this.height - 5);
+    pen.save();
+    pen.translate(10, rest);
+    pen.rotate(-Math.PI / 2);
+    pen.textBaseline = "middle";
+    pen.fillText(this.ylabel, 0, 0);
+    pen.restore();
+  }
+
+  /** All points: the dimmed ones first, so that what is selected or found lies on top. */
+  stamp(pen) {
+    const { model, xy } = this;
+    const { codes, styles } = this.look.paint;
+    const radius = this.radius();
+    const stamps = styles.map((style) => sprite(style, radius, this.ratio, this.look.ink.edge));
+    const side = stamps[0].width / this.ratio;
+    const lit = this.lit();
+    const scale = this.scale;
+    const [tx, ty] = this.target;
+    const [mx, my] = this.middle.map((m) => m - side / 2);
+    const pass = (wanted) => {
+      for (let k = 0; k < model.n; k += 1) {
+        const i = this.look.order[k];
+        if ((lit !== null && lit[i] !== wanted) || (model.hidden !== null && model.hidden[i])) continue;
+        const x = mx + (xy[2 * i] - tx) * scale;
+        const y = my - (xy[2 * i + 1] - ty) * scale;
+        if (x > -side && x < this.width && y > -side && y < this.height) pen.drawImage(stamps[codes[i]], x, y, side, side);
+      }
+    };
+    if (lit !== null) {
+      pen.globalAlpha = 0.13;
+      pass(0);
+    }
+    pen.globalAlpha = model.n > 8000 ? 0.8 : 0.9;
+    pass(1);
+    pen.globalAlpha = 1;
+  }
+
+  /** 1 for rows that stand out, 0 for the rest, null where nothing is singled out. */
+  lit() {
+    const { model } = this;
+    const some = model.selected.includes(1);
+    if (model.matched !== null && some) return model.matched.map((m, i) => m | model.selected[i]);
+    if (model.matched !== null) return model.matched;
+    return some ? model.selected : null;
+  }
+
+  drawOver() {
+    const pen = this.over.getContext("2d");
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.clearRect(0, 0, this.width, this.height);
+    const { ink } = this.look;
+    if (this.gesture !== null && this.gesture.points.length > 1) {
+      pen.beginPath();
+      this.gesture.points.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+      pen.closePath();
+      pen.fillStyle = ink.veil;
+      pen.fill();
+      pen.strokeStyle = ink.accent;
+      pen.lineWidth = 1.25;
+      pen.stroke();
+    }
+    const row = this.model.hover;
+    if (row < 0 || !Number.isFinite(this.xy[2 * row])) {
+      this.root.dataset.ring = "";
+      return;
+    }
+    const [x, y] = this.toScreen(this.xy[2 * row], this.xy[2 * row + 1]);
+    pen.lineWidth = 4;
+    pen.strokeStyle = ink.paper;
+    ring(pen, x, y, this.radius() + 4);
+    pen.lineWidth = 2;
+    pen.strokeStyle = ink.text;
+    ring(pen, x, y, this.radius() + 4);
+    this.root.dataset.ring = String(row);
+  }
+
+  // --- pointer and keys
+
+  listen() {
+    const at = (event) => {
+      const box = this.over.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    this.over.addEventListener("pointerdown", (event) => this.press(event, at(event)));
+    this.over.addEventListener("pointermove", (event) => this.moved(event, at(event)));
+    this.over.addEventListener("pointerup", (event) => this.release(event));
+    this.over.addEventListener("pointercancel", () => this.drop());
+    this.over.addEventListener("pointerleave", () => { if (this.gesture === null) this.leave(); });
+    this.over.addEventListener("dblclick", (event) => this.zoomAt(2, at(event)));
+    this.over.addEventListener("wheel", (event) => this.wheel(event, at(event)), { passive: false });
+    this.over.addEventListener("keydown", (event) => this.key(event));
+    this.over.addEventListener("blur", () => this.leave());
+  }
+
+  press(event, point) {
+    if (event.button !== 0) return;
+    this.over.setPointerCapture(event.pointerId);
+    this.gesture = { tool: this.look.tool, from: point, last: point, points: [point], how: howOf(event) };
+    this.tip.hidden = true;
+  }
+
+  moved(event, point) {
+    if (this.gesture === null) {
+      this.seek(point);
+      return;
+    }
+    const { tool, from, last, points } = this.gesture;
+    if (tool === "pan") {
+      const k = this.scale;
+      this.camera.move(this.camera.x - (point[0] - last[0]) / k, this.camera.y + (point[1] - last[1]) / k, this.camera.zoom);
+    } else if (tool === "rectangle") {
+      this.gesture.points = [from, [point[0], from[1]], point, [from[0], point[1]]];
+    } else if (Math.hypot(point[0] - last[0], point[1] - last[1]) >= 2) points.push(point);
+    else return;
+    this.gesture.last = point;
+    this.drawOver();
+  }
+
+  release(event) {
+    const gesture = this.gesture;
+    this.gesture = null;
+    if (gesture === null) return;
+    const far = Math.hypot(gesture.last[0] - gesture.from[0], gesture.last[1] - gesture.from[1]) > 3 || gesture.points.length > 4;
+    if (gesture.tool !== "pan" && far) this.enclose(gesture);
+    else if (!far) this.click(gesture, event);
+    this.drawOver();
+  }
+
+  drop() {
+    this.gesture = null;
+    this.drawOver();
+  }
+
+  /** Select what a closed line surrounds. The test runs once, at the end, in map units. */
+  enclose({ points, how, tool }) {
+    const began = performance.now();
+    const polygon = points.map(([x, y]) => this.toData(x, y));
+    const xs = polygon.map(([x]) => x);
+    const ys = polygon.map(([, y]) => y);
+    const rows = [];
+    this.grid.each(Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys), (row) => {
+      if (this.model.drawn(row) && inside(polygon, this.xy[2 * row], this.xy[2 * row + 1])) rows.push(row);
+    });
+    this.model.select(rows, how, { tool, map: this.model.mapName, pane: this.index, polygon });
+    this.root.dataset.lassoMs = (performance.now() - began).toFixed(1);
+  }
+
+  click(gesture, event) {
+    const row = this.nearest(gesture.from);
+    if (row >= 0) this.model.select([row], howOf(event) === "set" ? "set" : howOf(event));
+    else if (gesture.how === "set") this.model.clear();
+  }
+
+  seek(point) {
+    const row = this.nearest(point);
+    this.model.setHover(row);
+    if (row >= 0) this.showTip(row);
+    else this.tip.hidden = true;
+  }
+
+  leave() {
+    this.tip.hidden = true;
+    this.model.setHover(-1);
+  }
+
+  nearest([px, py]) {
+    const [left, low] = this.toData(px - NEAR, py + NEAR);
+    const [right, high] = this.toData(px + NEAR, py - NEAR);
+    const [x, y] = this.toData(px, py);
+    let best = (NEAR / this.scale) ** 2;
+    let found = -1;
+    this.grid.each(left, right, low, high, (row) => {
+      const far = (this.xy[2 * row] - x) ** 2 + (this.xy[2 * row + 1] - y) ** 2;
+      if (far <= best && this.model.drawn(row)) [best, found] = [far, row];
+    });
+    return found;
+  }
+
+  showTip(row) {
+    const { model } = this;
+    const lines = [el("div", { class: "wb-tip-text" }, el("bdi", {}, brief(model.text(row)) || "(no text)"))];
+    const facts = el("dl", {});
+    const piece = model.piece(row);
+    if (model.token !== null) facts.append(fact("token", piece === null ? `position ${model.token[row]}` : `${brief(piece, 60)} · position ${model.token[row]}`));
+    for (const column of [this.look.column, ...model.columns.filter((c) => c !== this.look.column)].slice(0, 6)) {
+      if (column !== null && column !== undefined && column.show(row) !== "") facts.append(fact(brief(column.name, 40), brief(column.show(row), 80)));
+    }
+    this.tip.replaceChildren(...lines, facts);
+    this.tip.hidden = false;
+    const [x, y] = this.toScreen(this.xy[2 * row], this.xy[2 * row + 1]);
+    const { offsetWidth: w, offsetHeight: h } = this.tip;
+    const px = x + 16 + w < this.width ? x + 16 : Math.max(4, x - 16 - w);
+    this.tip.style.transform = `translate(${Math.round(Math.min(px, Math.max(4, this.width - w - 4)))}px, ${Math.round(Math.max(4, Math.min(y - h / 2, this.height - h - 4)))}px)`;
+  }
+
+  zoomAt(factor, [px, py]) {
+    const [x, y] = this.toData(px, py);
+    const [tx, ty] = this.target;
+    const zoom = Math.min(400, Math.max(0.5, this.camera.zoom * factor));
+    const keep = 1 - this.camera.zoom / zoom;
+    this.camera.move(this.camera.x + (x - tx) * keep, this.camera.y + (y - ty) * keep, zoom);
+  }
+
+  wheel(event, point) {
+    if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.over) return; // the page scrolls
+    event.preventDefault();
+    this.zoomAt(Math.exp(-event.deltaY / 300), point);
+  }
+
+  key(event) {
+    const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+    const { key } = event;
+    if (key in steps) this.step(steps[key]);
+    else if (key === "Enter" || key === " ") {
+      if (this.model.hover >= 0) this.model.select([this.model.hover], howOf(event));
+    } else if (key === "Escape") this.model.clear();
+    else if (key === "+" || key === "=") this.zoomAt(1.5, this.middle);
+    else if (key === "-") this.zoomAt(1 / 1.5, this.middle);
+    else if (key === "0") this.camera.move(0, 0, 1);
+    else return;
+    event.preventDefault();
+  }
+
+  /** Go to the nearest point in a direction: sideways distance counts double. */
+  step([dx, dy]) {
+    const { xy, model } = this;
+    const from = model.hover >= 0 ? [xy[2 * model.hover], xy[2 * model.hover + 1]] : null;
+    const [cx, cy] = from === null || !Number.isFinite(from[0]) ? this.target : from;
+    let best = Infinity;
+    let found = -1;
+    for (let i = 0; i < model.n; i += 1) {
+      const x = xy[2 * i] - cx;
+      const y = xy[2 * i + 1] - cy;
+      const along = x * dx + y * dy;
+      const cost = along + 2 * Math.abs(x * dy) + 2 * Math.abs(y * dx);
+      const ahead = from === null ? true : along > 0;
+      const price = from === null ? x * x + y * y : cost;
+      if (ahead && i !== model.hover && price < best && model.drawn(i)) [best, found] = [price, i];
+    }
+    if (found < 0) return;
+    model.setHover(found);
+    this.showTip(found);
+  }
+}
+
+function howOf(event) {
+  return event.altKey ? "subtract" : event.shiftKey ? "add" : "set";
+}
+
+function fact(name, value) {
+  return el("div", {}, el("dt", {}, el("bdi", {}, name)), el("dd", {}, el("bdi", {}, value)));
+}
+
+function line(pen, x0, y0, x1, y1) {
+  pen.beginPath();
+  pen.moveTo(x0, y0);
+  pen.lineTo(x1, y1);
+  pen.stroke();
+}
+
+function ring(pen, x, y, r) {
+  pen.beginPath();
+  pen.arc(x, y, r, 0, 2 * Math.PI);
+  pen.stroke();
+}

@@ -1,0 +1,92 @@
+// The other parts of a report: probes, build comparisons, clusters, where the numbers come from.
+
+/** A plain table; a cell is text, a number or a node. `numbers` names the columns that are set to the right. */
+function grid(heads, rows, { numbers = [], caption = null } = {}) {
+  const cell = (value, i) => el("td", { class: numbers.includes(i) ? "wb-number" : null }, value instanceof Node ? value : typeof value === "number" ? figure(value) : value === null || value === undefined ? "–" : say(String(value), 2000));
+  return el("div", { class: "wb-wide-box", tabindex: "0", role: "group", "aria-label": caption || "table" }, el("table", { class: "wb-grid" },
+    caption ? el("caption", {}, caption) : null,
+    el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: numbers.includes(i) ? "wb-number" : null }, say(head))))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell))))));
+}
+
+function section(title, lead, ...children) {
+  const heading = el("h2", {}, title);
+  return el("section", { class: "wb-section" }, heading, lead ? el("p", { class: "wb-lead" }, say(lead)) : null, ...children);
+}
+
+function probeSection(data) {
+  const root = section(data.title, data.lead);
+  const marks = [["dot", data.metric], ["fold", "each fold"], ["band", "range of shuffled labels"]];
+  if (data.entries.some((entry) => Number.isFinite(entry.baseline))) marks.push(["base", data.baseline || "baseline"]);
+  root.append(key(...marks));
+  chart(root, data.lead || data.title, scoreChart(data.entries));
+  root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Scores" }));
+  if (data.notes.length) root.append(notes(data.notes));
+  return root;
+}
+
+function comparisonSection(data, explorer) {
+  const root = section(data.title, data.lead);
+  root.append(el("p", { class: "wb-verdict", "data-floor": data.measured ? "measured" : "missing" }, say(data.floor)));
+  if (data.cards.length) root.append(el("div", { class: "wb-cards" }, data.cards.map(card)));
+  if (data.differences.length) root.append(grid(["differs", ...data.cards.map((c) => c.title)], data.differences, { caption: "What differs between the two engines" }));
+  const marks = [["dot", "mean relative error"], ["worst", "worst row"]];
+  if (data.entries.some((entry) => entry.floor > 0)) marks.push(["band", "noise floor"]);
+  root.append(el("h3", {}, "Error by tap"), key(...marks));
+  chart(root, data.lead || data.title, errorChart(data.entries));
+  root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Measures by tap" }));
+  if (data.worst.length) root.append(el("h3", {}, "Rows that differ most"), worstTable(data, explorer));
+  if (data.notes.length) root.append(notes(data.notes));
+  return root;
+}
+
+/** The worst rows with their prompts; one click shows a row in the maps. */
+function worstTable(data, explorer) {
+  const rows = data.worst.map(({ cells, row }) => {
+    if (row === null || explorer === null) return [...cells, ""];
+    const go = el("button", { type: "button", class: "wb-link", on: { click: () => explorer.model.select([row]) } }, "show");
+    return [...cells, go];
+  });
+  return grid([...data.worstHeads, ""], rows, { numbers: data.worstNumbers, caption: "Worst rows" });
+}
+
+function clusterSection(data, explorer) {
+  const root = section(data.title, data.lead);
+  const rows = data.entries.map(({ name, size, share, words: tokens, code }) => {
+    const column = explorer === null ? null : explorer.model.columns[data.column];
+    const pick = column === null ? say(name, 80) : el("button", { type: "button", class: "wb-link", on: { click: (event) => {
+      const chosen = [];
+      for (let i = 0; i < explorer.model.n; i += 1) if (column.at(i) === code) chosen.push(i);
+      explorer.model.select(chosen, howOf(event));
+    } } }, say(name, 80));
+    return [pick, size, `${(100 * share).toFixed(1)} %`, tokens];
+  });
+  const withWords = data.entries.some((entry) => entry.words);
+  root.append(grid(withWords ? ["cluster", "rows", "share", "distinctive tokens"] : ["cluster", "rows", "share"], withWords ? rows : rows.map((r) => r.slice(0, 3)), { numbers: [1, 2], caption: "Clusters" }));
+  if (data.notes.length) root.append(notes(data.notes));
+  return root;
+}
+
+function card({ title, facts }) {
+  return el("div", { class: "wb-card" }, el("h4", {}, say(title)), el("dl", {}, facts.map(([name, value]) => hashFact(name, String(value)))));
+}
+
+/** A fact whose value may be a hash: its start is enough for the eye, the whole stands in the title and in the JSON. */
+function hashFact(name, value) {
+  const node = fact(name, value);
+  if (/^[0-9a-f]{32,}$/.test(value)) node.lastChild.replaceChildren(el("code", { class: "wb-hash", title: value }, `${value.slice(0, 16)}…`));
+  return node;
+}
+
+function notes(list) {
+  return el("ul", { class: "wb-notes" }, list.map((text) => el("li", {}, say(text))));
+}
+
+function provenanceSection(data) {
+  const root = section("Where this comes from", data.lead);
+  root.append(el("div", { class: "wb-cards wb-provenance" }, data.groups.map(card)));
+  root.append(el("details", {}, el("summary", {}, "The same as JSON"), el("pre", { tabindex: "0" }, say(JSON.stringify(data.json, null, 1)))));
+  return root;
+}
+
+const SECTIONS = { probe: probeSection, comparison: comparisonSection, clusters: clusterSection, provenance: provenanceSection };
