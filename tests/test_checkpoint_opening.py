@@ -218,6 +218,29 @@ def test_a_broken_config_is_refused(folder, text):
         open_checkpoint(folder)
 
 
+VALUES = [None, True, 0, -1, 3, 1 << 62, -1.5, 1e300, 1e-300, "", "x", "7", [], [1], ["a"], {}, {"a": 1}, [None] * 3]
+
+
+def test_any_config_gives_a_refusal_or_a_checkpoint(folder, golden):
+    random = np.random.default_rng(0)
+    n_open = 0
+    for family in FAMILIES:
+        shutil.copy(golden / "tiny" / family / "model.safetensors", folder)
+        sound = json.loads((golden / "tiny" / family / "config.json").read_text())
+        for _ in range(60):
+            config = json.loads(json.dumps(sound))
+            inner = [config, *(value for value in config.values() if isinstance(value, dict) and value)]
+            place = inner[int(random.integers(0, len(inner)))]
+            place[str(random.choice(sorted(place)))] = VALUES[int(random.integers(0, len(VALUES)))]
+            (folder / "config.json").write_text(json.dumps(config))
+            try:
+                open_checkpoint(folder)
+                n_open += 1
+            except CheckpointError as refusal:
+                assert str(refusal).isprintable(), config  # noqa: PT017 - most configs may open or not
+    assert 50 < n_open < 700
+
+
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 )

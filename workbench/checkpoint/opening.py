@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench.checkpoint.families import resolve
 from workbench.checkpoint.gguf import gguf_in
 from workbench.checkpoint.hashing import content_digest
@@ -18,7 +20,7 @@ from workbench.checkpoint.safetensors_file import parse_safetensors
 from workbench.checkpoint.sharded import INDEX, MAX_INDEX_BYTES, sharded_in
 from workbench.checkpoint.source import MappedTensors
 from workbench.checkpoint.vocabulary import Vocabulary, gguf_vocabulary, vocabulary_files, vocabulary_of
-from workbench.errors import CheckpointError, UnsupportedError, shown
+from workbench.errors import CheckpointError, UnsupportedError, WorkbenchError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,8 +72,7 @@ class Checkpoint:
         self._files = {file.name: file for file in files}
         self._others = others
         self._vocabulary = vocabulary
-        resolved: tuple[DecoderConfig, Weights] = resolve(source, config)
-        self.config, self.weights = resolved
+        self.config, self.weights = _resolved(source, config, shown(self.name))
 
     def __repr__(self) -> str:
         stored = self.source_quantization or "not quantised"
@@ -261,6 +262,21 @@ def _hugging_face(
         others={**others, "config.json": data, **files_of_it},
         vocabulary=vocabulary,
     )
+
+
+def _resolved(source: MappedTensors, config: Mapping[str, Any], label: str) -> tuple[DecoderConfig, Weights]:
+    """The decoder that the config states; a value that no rule of its family can take is a fault of the checkpoint."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return resolve(source, config)
+    except WorkbenchError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{label}: the config must hold values of the kinds and ranges that its family knows",
+            f"{type(error).__name__}: {shown(error)}",
+            "Compare it with the published one.",
+        ) from error
 
 
 def _refuse_quantised(config: Mapping[str, Any]) -> None:
