@@ -23,7 +23,7 @@ _HOME = {
     "start_project": "projection",
 }
 
-__all__ = list(_HOME)  # noqa: PLE0605 - strings, all of them
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> object:

@@ -6,11 +6,13 @@ Text that comes from prompts or files is escaped: plotly reads a part of HTML in
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MAX_POINTS = 50_000  # above it plotly's hover takes seconds
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")  # Okabe-Ito
@@ -78,7 +80,9 @@ def scatter(
     return figure
 
 
-def lines(x: Sequence[str], series: Mapping[str, npt.ArrayLike], title: str, x_name: str, y_name: str, *, log: bool = False) -> Any:
+def lines(
+    x: Sequence[str], series: Mapping[str, npt.ArrayLike], title: str, x_name: str, y_name: str, *, log: bool = False
+) -> Any:
     """Draw one line a series over named places, such as layers."""
     import plotly.graph_objects as go
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ import numpy.typing as npt
 from workbench.analysis.logistic import balanced_weights, logistic_path, row_axes, softmax
 from workbench.analysis.ridge import FoldSums, fit_standard, ridge_path
 from workbench.errors import AnalysisError
-from workbench.index.blocks import F32, F64, I64
+
+if TYPE_CHECKING:
+    from workbench.index.blocks import F32, F64, I64
 
 Mask = npt.NDArray[np.bool_]
 Tick = Callable[[], None]
@@ -147,9 +150,7 @@ class ClassReadout:
             return bool(losses[i] > losses.min())
 
         axes = row_axes(standard.apply(self.states[train]))
-        logistic_path(
-            axes, codes[train], self.n_classes, alphas, row_weights=self._heavy(codes[train]), enough=enough
-        )
+        logistic_path(axes, codes[train], self.n_classes, alphas, row_weights=self._heavy(codes[train]), enough=enough)
         return int(np.argmin(losses))
 
     def _heavy(self, codes: I64) -> F64 | None:
@@ -184,7 +185,9 @@ def held_out(
     n_folds = int(folds.max()) + 1
     search = len(alphas) > 1 and method != "mean_difference"
     if search and n_folds < 3:
-        raise AnalysisError("choosing a penalty needs three folds or more", f"{n_folds}", "Give one alpha, or more folds.")
+        raise AnalysisError(
+            "choosing a penalty needs three folds or more", f"{n_folds}", "Give one alpha, or more folds."
+        )
     tick = tick or (lambda: None)
     if method == "ridge":
         return _held_out_ridge(RidgeReadout(states, sets, folds), sets, folds, alphas, search, tick)

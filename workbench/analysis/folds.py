@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import AnalysisError
-from workbench.index.blocks import F64, I64
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.index.blocks import F64, I64
 
 
 def group_numbers(values: Sequence[Any]) -> I64:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +14,8 @@ from workbench.errors import AnalysisError
 from workbench.index.blocks import F64, I64, as_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.store import Run
 
 Task = Literal["regression", "classification"]
@@ -98,7 +99,9 @@ def label_rows(
         values = np.array([[code.get(text, -1)] for text in texts], dtype=np.float64)
     kept = chosen[present[chosen]]
     if len(kept) == 0:
-        raise AnalysisError("a probe needs labelled rows", f"{', '.join(names)}: none has a value", "Choose another column.")
+        raise AnalysisError(
+            "a probe needs labelled rows", f"{', '.join(names)}: none has a value", "Choose another column."
+        )
     return Labels(
         task=kind,
         names=names,
@@ -135,7 +138,9 @@ def _spread(column: Sequence[Any], prompt_of_row: I64, n_prompts: int) -> list[A
 def _groups(run: Run, groups: Any, prompt_of_row: I64) -> tuple[I64, str]:
     if groups is None:
         texts = run.prompts.texts
-        keys = [prompt_hash if text is None else text for text, prompt_hash in zip(texts, run.prompts.hashes, strict=True)]
+        keys = [
+            prompt_hash if text is None else text for text, prompt_hash in zip(texts, run.prompts.hashes, strict=True)
+        ]
         return group_numbers(keys)[prompt_of_row], "equal prompt text"
     if isinstance(groups, str):
         return group_numbers(run.prompts.column(groups))[prompt_of_row], f"column {groups}"
@@ -159,4 +164,6 @@ def _as_numbers(column: list[Any], name: str) -> F64:
     try:
         return np.array([math.nan if _missing(value) else float(value) for value in column])
     except (TypeError, ValueError) as error:
-        raise AnalysisError(f"a regression needs numbers in {name}", str(error), 'Use task="classification".') from error
+        raise AnalysisError(
+            f"a regression needs numbers in {name}", str(error), 'Use task="classification".'
+        ) from error

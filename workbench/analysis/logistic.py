@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.index.blocks import F32, F64, I64
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from workbench.index.blocks import F32, F64, I64
 
 ALPHAS = (10.0, 100.0, 1_000.0, 10_000.0)
 TOLERANCE = 1e-6  # relative change of the loss at which a fit ends
@@ -84,7 +87,10 @@ def logistic_path(
     truth = np.zeros((n_rows, n_classes))
     truth[np.arange(n_rows), codes] = 1.0
     share = np.maximum((truth * weight[:, None]).sum(axis=0) / weight.sum(), 1e-6)
-    out_w, out_b = np.full((len(alphas), rows.axes.shape[0], n_classes), np.nan), np.full((len(alphas), n_classes), np.nan)
+    out_w, out_b = (
+        np.full((len(alphas), rows.axes.shape[0], n_classes), np.nan),
+        np.full((len(alphas), n_classes), np.nan),
+    )
     bias = np.log(share) - np.log(share).mean()
     turned = np.zeros((n_axes, n_classes))
     size = n_axes * n_classes

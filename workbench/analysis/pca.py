@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.index.blocks import F32, F64, Progress, Rows, rows_of
 from workbench.errors import AnalysisError
+from workbench.index.blocks import F32, F64, Progress, Rows, rows_of
 
 EXACT_WIDTH = 1280  # beyond it the eigenvectors of [d_model, d_model] cost more than a few passes over the rows
 OVERSAMPLE = 20
@@ -121,7 +121,9 @@ def _exact(rows: Rows, keep: int, progress: Progress | None) -> Pca:
 
     variance, vectors = eigh(covariance, subset_by_index=[width - keep, width - 1])
     variance, vectors = np.maximum(variance[::-1], 0.0), vectors[:, ::-1]
-    return _finish(rows, shift + offset, covariance @ vectors, vectors, variance, float(np.trace(covariance)), "covariance")
+    return _finish(
+        rows, shift + offset, covariance @ vectors, vectors, variance, float(np.trace(covariance)), "covariance"
+    )
 
 
 def _iterated(rows: Rows, keep: int, seed: int, progress: Progress | None) -> Pca:

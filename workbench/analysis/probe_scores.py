@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.analysis.folds import bootstrap_weights, group_sums
-from workbench.analysis.labels import Task
 from workbench.analysis.logistic import softmax
 from workbench.analysis.ridge import r_squared
-from workbench.index.blocks import F64, I64
+
+if TYPE_CHECKING:
+    from workbench.analysis.labels import Task
+    from workbench.index.blocks import F64, I64
 
 
 def scores_of(task: Task, truth: F64, outputs: F64) -> F64:
@@ -43,7 +46,9 @@ def token_outputs(task: Task, truth: F64, folds: I64, tokens: I64, n_outputs: in
         train, test = folds != fold, folds == fold
         counts = np.bincount(ids[train], minlength=n_ids)
         overall = target[train].mean(axis=0)
-        sums = np.stack([np.bincount(ids[train], weights=column, minlength=n_ids) for column in target[train].T], axis=1)
+        sums = np.stack(
+            [np.bincount(ids[train], weights=column, minlength=n_ids) for column in target[train].T], axis=1
+        )
         mean = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
         out[test] = mean[ids[test]]
     return out

@@ -7,7 +7,6 @@ arXiv:1909.03368), and what the token id alone predicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,6 +31,8 @@ from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, Progress, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from workbench.store import Run
 
 MIN_TOKEN_TYPES = 10  # with fewer, random labels per token say nothing about how much a probe can memorise
@@ -112,7 +113,9 @@ class Probe(Result):
         """Read states [row, d_model]: values, or one score a class, float64 [row, output]."""
         rows = rows_of(np.asarray(states) if isinstance(states, list) else states)
         if rows.shape[1] != len(self.mean):
-            raise AnalysisError(f"states must be [row, d_model={len(self.mean)}]", str(rows.shape), "Use the probe's tap.")
+            raise AnalysisError(
+                f"states must be [row, d_model={len(self.mean)}]", str(rows.shape), "Use the probe's tap."
+            )
         parts = [(block - self.mean) / self.scale @ self.weights + self.intercepts for _, block in rows.blocks()]
         return np.concatenate(parts) if parts else np.empty((0, self.weights.shape[1]))
 
@@ -149,11 +152,15 @@ class Probe(Result):
             f"Probe of {', '.join(self.labels)} at {self.tap}: {unit} {self.score:.3f}"
             + (f" ({each})" if each else "")
             + f", 95% interval {low:.3f} to {high:.3f}",
-            f"  shuffled labels {self.control:.3f} ({self.control_range[0]:.3f} to {self.control_range[1]:.3f}, "
-            f"{self.n_shuffles} shuffles), {'mean' if self.task == 'regression' else 'majority class'} "
-            f"{self.baseline:.3f}, token id alone {self.token_baseline:.3f}",
-            f"  {self.method}, alpha {self.alpha:g}, {self.folds} folds of {self.n_groups} groups ({self.group_by}), "
-            f"{self.n_rows} rows, {self.dropped} without label",
+            (
+                f"  shuffled labels {self.control:.3f} ({self.control_range[0]:.3f} to {self.control_range[1]:.3f}, "
+                f"{self.n_shuffles} shuffles), {'mean' if self.task == 'regression' else 'majority class'} "
+                f"{self.baseline:.3f}, token id alone {self.token_baseline:.3f}"
+            ),
+            (
+                f"  {self.method}, alpha {self.alpha:g}, {self.folds} folds of {self.n_groups} groups ({self.group_by}), "
+                f"{self.n_rows} rows, {self.dropped} without label"
+            ),
         ]
         if self.balanced is not None:
             lines.append(f"  mean recall over {len(self.classes)} classes {self.balanced:.3f}")
@@ -167,7 +174,9 @@ class Probe(Result):
 
         if self.task == "classification":
             return confusion(self.truth[:, 0], self.predictions.argmax(axis=1), self.classes, str(self).split("\n")[0])
-        return scatter(self.truth[:, 0], self.predictions[:, 0], str(self).split("\n")[0], self.labels[0], "held-out prediction")
+        return scatter(
+            self.truth[:, 0], self.predictions[:, 0], str(self).split("\n")[0], self.labels[0], "held-out prediction"
+        )
 
 
 def fit_probe(
@@ -252,9 +261,7 @@ def probe_states(
     steps = n_folds + (n_folds * (n_folds - 1) // 2 if len(grid) > 1 and kind != "mean_difference" else 0)
     done = iter(range(1, steps + 2))
     tick = (lambda: progress(next(done), steps + 1)) if progress else None
-    unseen = held_out(
-        states, sets, fold_of_row, kind, grid, n_classes=len(found.classes), balanced=balanced, tick=tick
-    )
+    unseen = held_out(states, sets, fold_of_row, kind, grid, n_classes=len(found.classes), balanced=balanced, tick=tick)
     standard = ridge.fit_standard(states)
     alpha = float(np.exp(np.median(np.log(unseen.alphas)))) if min(grid) > 0 else float(np.median(unseen.alphas))
     weights, bias = fit_readout(
@@ -288,9 +295,7 @@ def _method(found: Labels, method: str | None) -> str:
     return kind
 
 
-def _label_sets(
-    found: Labels, tokens: I64, shuffles: int, rng: np.random.Generator, kind: str
-) -> tuple[F64, int]:
+def _label_sets(found: Labels, tokens: I64, shuffles: int, rng: np.random.Generator, kind: str) -> tuple[F64, int]:
     """True labels, shuffled ones, and last random ones per token id: float64 [set, row, target], and how many of these."""
     sets = [found.values] + [found.values[shuffled_by_group(found.groups, rng)] for _ in range(shuffles)]
     ids = np.unique(tokens, return_inverse=True)[1]

@@ -10,10 +10,8 @@ between them: two UMAP fits of the same rows differ by more than the radius of t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -37,6 +35,9 @@ from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, I64, Rows, as_rows, rows_of
 
 if TYPE_CHECKING:
+    import threading
+    from pathlib import Path
+
     from workbench.store import Run
 
 Together = Literal["joint", "transformed", "independent"]
@@ -120,7 +121,9 @@ class Projection(Result):
         return {"run": self.run_of_row, "row": self.rows, "x": x, "y": y}
 
     def __str__(self) -> str:
-        size = f"{len(self.rows):,} rows" + (f", fitted on {self.fitted_rows:,}" if self.fitted_rows < len(self.rows) else "")
+        size = f"{len(self.rows):,} rows" + (
+            f", fitted on {self.fitted_rows:,}" if self.fitted_rows < len(self.rows) else ""
+        )
         text = (
             f"{self.method.upper()} map of {self.tap} ({self.badge}): {size}; trustworthiness "
             f"{self.trust.trustworthiness:.3f}, continuity {self.trust.continuity:.3f} (k={self.trust.k}, "
@@ -205,8 +208,11 @@ def project(
     """
     runs = list(run) if isinstance(run, Sequence) else [run]
     options = _options(method, parameters, together)
-    taken = [_finite_rows(one, tap, rows) for one in runs]
-    sources = [rows_of(one.tap(tap), rows=None if len(keep) == one.n_rows else keep) for one, keep in zip(runs, taken, strict=True)]
+    taken = [finite_rows(one, tap, rows) for one in runs]
+    sources = [
+        rows_of(one.tap(tap), rows=None if len(keep) == one.n_rows else keep)
+        for one, keep in zip(runs, taken, strict=True)
+    ]
     total = sum(len(source) for source in sources)
     if min(len(source) for source in sources) < 5:
         raise AnalysisError("a map needs at least five rows", f"{total}", "Give more rows.")
@@ -215,7 +221,10 @@ def project(
     with shown(f"{method} of {tap}", progress) as report:
         plan = _Plan(method, options, seed, fit_rows, report, cancel)
         if badge == "independent":
-            made = [_fit([source], [prompt], plan, first_only=False) for source, prompt in zip(sources, prompts, strict=True)]
+            made = [
+                _fit([source], [prompt], plan, first_only=False)
+                for source, prompt in zip(sources, prompts, strict=True)
+            ]
         else:
             made = [_fit(sources, prompts, plan, first_only=badge == "transformed")]
         coordinates = np.concatenate([one.coordinates for one in made])
@@ -272,7 +281,7 @@ def _options(method: str, parameters: Mapping[str, Any], together: str) -> dict[
     return DEFAULTS[method] | dict(parameters)
 
 
-def _finite_rows(run: Run, tap: str, rows: npt.ArrayLike | None) -> I64:
+def finite_rows(run: Run, tap: str, rows: npt.ArrayLike | None) -> I64:
     """Rows asked for, without those that hold inf or NaN at this tap."""
     wanted = np.arange(run.n_rows, dtype=np.int64) if rows is None else as_rows(rows, run.n_rows)
     flagged = np.asarray(run.flagged_rows)

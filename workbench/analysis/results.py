@@ -7,7 +7,7 @@ same as a pandas frame; `to_json()` everything but large arrays, which stand the
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import hashlib
 import json
 import math
@@ -89,7 +89,7 @@ def provenance(
         n_rows=n_rows,
         sampling=sampling,
         versions=versions,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
 
 
@@ -123,7 +123,9 @@ class Result:
         except ImportError as error:
             do = "Install pandas, or use columns()."
             raise AnalysisError("to_frame() needs pandas", "no pandas", do) from error
-        return pd.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in self.columns().items()})
+        return pd.DataFrame(
+            {name: list(values) if values.ndim > 1 else values for name, values in self.columns().items()}
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Give all fields as plain JSON values; arrays above `INLINE_VALUES` values as shape, dtype and sha256."""
@@ -196,9 +198,13 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, npt.NDArray[Any]
         header = json.loads(stem.with_name(stem.name + ".json").read_bytes())
         data = stem.with_name(stem.name + ".safetensors").read_bytes()
     except (OSError, ValueError) as error:
-        raise AnalysisError(f"a saved {kind} is a .json and a .safetensors file", str(error), "Save it again.") from error
+        raise AnalysisError(
+            f"a saved {kind} is a .json and a .safetensors file", str(error), "Save it again."
+        ) from error
     if not isinstance(header, dict) or header.get("kind") != kind or header.get("schema") != 1:
-        got = f"kind {header.get('kind')!r}, schema {header.get('schema')!r}" if isinstance(header, dict) else "no object"
+        got = (
+            f"kind {header.get('kind')!r}, schema {header.get('schema')!r}" if isinstance(header, dict) else "no object"
+        )
         raise AnalysisError(f"the file must hold a {kind} of schema 1", got, "Check the path, or update the workbench.")
     if header.get("arrays_sha256") != hashlib.sha256(data).hexdigest():
         raise AnalysisError("the two files must belong together", "another hash", "Restore both from one copy.")

@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.index.blocks import F32, F64, I64
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.index.blocks import F32, F64, I64
 
 ALPHAS = tuple(float(10.0**p) for p in range(6))
 

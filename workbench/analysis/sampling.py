@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
-from workbench.index.blocks import I64
+if TYPE_CHECKING:
+    from workbench.index.blocks import I64
 
 
 def sample_rows(prompt_of_row: npt.ArrayLike, n: int, *, seed: int = 0) -> I64:
@@ -43,4 +46,6 @@ def rows_without_tokens(token_of_row: npt.ArrayLike, ids: npt.ArrayLike) -> I64:
     token_of_row : int32 [row]
     ids : int32 [id]
     """
-    return np.flatnonzero(~np.isin(np.asarray(token_of_row), np.asarray(list(np.atleast_1d(np.asarray(ids)))))).astype(np.int64)
+    return np.flatnonzero(~np.isin(np.asarray(token_of_row), np.asarray(list(np.atleast_1d(np.asarray(ids)))))).astype(
+        np.int64
+    )

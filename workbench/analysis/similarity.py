@@ -65,7 +65,9 @@ def debiased_linear_cka(a: Any, b: Any) -> Cka:
 def check_pair(left: Rows, right: Rows, *, least: int = 1) -> None:
     """Refuse two sets whose rows cannot belong together."""
     if len(left) != len(right):
-        raise AnalysisError("both sides must hold the same rows", f"{len(left)} and {len(right)} rows", "Join them first.")
+        raise AnalysisError(
+            "both sides must hold the same rows", f"{len(left)} and {len(right)} rows", "Join them first."
+        )
     if len(left) < least:
         raise AnalysisError(f"this measure needs at least {least} rows", f"{len(left)}", "Give more rows.")
 
@@ -119,7 +121,10 @@ class SpaceSums:
         """Finish: CKA from the sums so far."""
         scales = [np.sqrt(side[:, 1].astype(np.float64)) for side in self.weights]
         z = np.concatenate(scales)
-        values = [self._cka(self.gram, self.norms[:, 0]), self._cka(self.gram * z[:, None] * z[None, :], self.norms[:, 1])]
+        values = [
+            self._cka(self.gram, self.norms[:, 0]),
+            self._cka(self.gram * z[:, None] * z[None, :], self.norms[:, 1]),
+        ]
         constant = (int(self.left.constant.sum()), int(self.right.constant.sum()))
         return Cka(raw=values[0], zscored=values[1], n=self.n, constant_dims=constant)
 
@@ -207,7 +212,9 @@ def neighbour_overlap(
     """
     n = len(a)
     if len(b) != n or n < 2 or not 1 <= k < n:
-        raise AnalysisError("neighbour overlap needs equal numbers of rows, more than k", f"{n}, {len(b)}, k={k}", "Lower k.")
+        raise AnalysisError(
+            "neighbour overlap needs equal numbers of rows, more than k", f"{n}, {len(b)}, k={k}", "Lower k."
+        )
     barred = np.arange(n) if groups is None else np.asarray(groups)
     sets = [neighbour_sets(side - side.mean(axis=0) if centre else side, k, barred) for side in (a, b)]
     shared = (sets[0][:, :, None] == sets[1][:, None, :]) & (sets[0][:, :, None] >= 0)

@@ -7,12 +7,15 @@ torn apart (Venna and Kaski, 2006). Both are 1 for a perfect map and about 0.5 f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import AnalysisError
-from workbench.index.blocks import F32, I64
+
+if TYPE_CHECKING:
+    from workbench.index.blocks import F32, I64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

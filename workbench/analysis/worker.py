@@ -32,7 +32,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 class Cancelled(AnalysisError):
     """A fit was cancelled; nothing of it is left."""
 
-    def __init__(self, what: str = "the fit must run to its end", got: str = "a cancel", do: str = "Start it again.") -> None:
+    def __init__(
+        self, what: str = "the fit must run to its end", got: str = "a cancel", do: str = "Start it again."
+    ) -> None:
         super().__init__(what, got, do)
 
 
@@ -133,7 +135,7 @@ class Worker:
     def _alive(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             self.stop()
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
+            self._process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "workbench.analysis.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -243,7 +245,9 @@ def main() -> None:
         request = json.loads(line)
         folder = Path(request["folder"])
         try:
-            inputs = {name: np.load(folder / f"{name}.npy", allow_pickle=False, mmap_mode="r") for name in request["inputs"]}
+            inputs = {
+                name: np.load(folder / f"{name}.npy", allow_pickle=False, mmap_mode="r") for name in request["inputs"]
+            }
             made = JOBS[request["job"]](inputs, request["parameters"], lambda a, b: say({"progress": [a, b]}))
             for name, value in made.items():
                 np.save(folder / f"out-{name}.npy", value, allow_pickle=False)
@@ -251,7 +255,15 @@ def main() -> None:
         except AnalysisError as error:
             say({"error": [error.what, error.got, error.do]})
         except Exception as error:  # noqa: BLE001 - it must reach the caller, whatever it is
-            say({"error": [f"the {request['job']} fit must succeed", f"{type(error).__name__}: {error}", "See the error."]})
+            say(
+                {
+                    "error": [
+                        f"the {request['job']} fit must succeed",
+                        f"{type(error).__name__}: {error}",
+                        "See the error.",
+                    ]
+                }
+            )
 
 
 if __name__ == "__main__":

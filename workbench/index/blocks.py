@@ -41,7 +41,9 @@ class Rows:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and width."""
-        counts = (part.shape[0] if pick is None else len(pick) for part, pick in zip(self.parts, self.picks, strict=True))
+        counts = (
+            part.shape[0] if pick is None else len(pick) for part, pick in zip(self.parts, self.picks, strict=True)
+        )
         return sum(counts), int(self.parts[0].shape[1])
 
     def __len__(self) -> int:

@@ -23,7 +23,9 @@ from workbench.index.blocks import F32, I64, Progress, rows_of
 
 Metric = Literal["cosine", "l2", "dot"]
 METRICS = ("cosine", "l2", "dot")
-SCAN_BYTES = 1 << 20  # of float32: half of a core's L2 cache, so that a block is unpacked and multiplied without leaving it
+SCAN_BYTES = (
+    1 << 20
+)  # of float32: half of a core's L2 cache, so that a block is unpacked and multiplied without leaving it
 
 CHUNK_ROWS = 1 << 16  # handed to a thread at a time
 
@@ -82,7 +84,9 @@ def nearest_rows(
     AnalysisError
         If k is below one, widths differ, or a query is not finite.
     """
-    return ExactIndex(source, metric=metric).search(queries, k, groups=groups, query_groups=query_groups, progress=progress)
+    return ExactIndex(source, metric=metric).search(
+        queries, k, groups=groups, query_groups=query_groups, progress=progress
+    )
 
 
 class ExactIndex:
@@ -195,7 +199,9 @@ def _pair_dots(pairs: npt.NDArray[np.uint32], low: F32, high: F32) -> F32:
 class _Best:
     """The best k rows of each query so far."""
 
-    def __init__(self, n_queries: int, k: int, groups: npt.ArrayLike | None, query_groups: npt.ArrayLike | None) -> None:
+    def __init__(
+        self, n_queries: int, k: int, groups: npt.ArrayLike | None, query_groups: npt.ArrayLike | None
+    ) -> None:
         self.rows = np.full((n_queries, k), -1, np.int64)
         self.scores = np.full((n_queries, k), -np.inf, np.float32)
         self.groups = None if groups is None else np.asarray(groups)

@@ -1,0 +1,358 @@
+"""Two builds of one model over the same prompts, joined row by row and judged against the noise floor.
+
+Words follow the evidence: a tap "differs" only where its drift exceeds `floors.CLAIM` times the measured floor. Without a
+floor the numbers are given and nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.analysis.drift import TapDrift, measure_drift
+from workbench.analysis.floors import CLAIM, Floor, as_floor, metrics_of
+from workbench.analysis.joining import Joined, join_rows
+from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.sampling import sample_rows
+from workbench.analysis.showing import Show, shown
+from workbench.errors import AnalysisError
+from workbench.index.blocks import I64, Rows, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from workbench.store import Run
+
+SAMPLE_ROWS = 4_000
+NO_FLOOR = "floor not measured"
+EQUAL = "bit-equal"
+WITHIN = "within the floor"
+ABOVE = "above the floor"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What may be said of one tap.
+
+    Attributes
+    ----------
+    text : str
+        "bit-equal", "floor not measured", "within the floor" or "above the floor".
+    multiple : float or None
+        Mean error as a multiple of its floor; None without a floor, or where the floor is exactly 0.
+    worst_multiple : float or None
+        The same of the worst row.
+    multiples : mapping of metric to float or None
+    """
+
+    text: str
+    multiple: float | None
+    worst_multiple: float | None
+    multiples: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorstToken:
+    """A row with a large error: where it stands and what it says."""
+
+    tap: str
+    row_a: int
+    row_b: int
+    prompt: int
+    prompt_id: str
+    token_index: int
+    token_id: int
+    error: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Comparison(Result):
+    """A comparison of two runs, tap by tap.
+
+    Attributes
+    ----------
+    taps : tuple of TapDrift
+    verdicts : mapping of tap to Verdict
+    floor : Floor or None
+    joined : Joined
+        Which rows were compared; entry i of `TapDrift.errors` is its row i.
+    worst : tuple of WorstToken
+        The rows with the largest error of each tap, worst first.
+    notes : tuple of str
+        What a reader must know beside the numbers, such as a floor of another engine.
+    """
+
+    kind: ClassVar[str] = "comparison"
+    taps: tuple[TapDrift, ...]
+    verdicts: Mapping[str, Verdict]
+    floor: Floor | None
+    joined: Joined
+    worst: tuple[WorstToken, ...]
+    notes: tuple[str, ...]
+    n_rows: int
+    engine_a: str
+    engine_b: str
+    provenance: Provenance
+
+    def tap(self, name: str) -> TapDrift:
+        """Give the measures of one tap."""
+        for drift in self.taps:
+            if drift.tap == name:
+                return drift
+        names = ", ".join(drift.tap for drift in self.taps)
+        raise AnalysisError(f"a compared tap is one of {names}", repr(name), "Choose one of them.")
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """Taps whose drift exceeds the floor."""
+        return tuple(drift.tap for drift in self.taps if self.verdicts[drift.tap].text == ABOVE)
+
+    def rows_above(self, tap: str) -> I64:
+        """Joined rows whose error exceeds the floor's worst row, int64 [row], worst first; none without a floor."""
+        least = self.floor.value(tap, "error_worst") if self.floor else None
+        errors = self.tap(tap).errors
+        if least is None:
+            return np.empty(0, np.int64)
+        order = np.argsort(-np.nan_to_num(errors, nan=-1.0), kind="stable")
+        return order[errors[order] > CLAIM * least]
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """One line a tap: every measure, its verdict and multiple of the floor."""
+        names = [
+            f.name for f in dataclasses.fields(TapDrift) if isinstance(getattr(self.taps[0], f.name), float | int | str)
+        ]
+        table = {name: np.array([getattr(drift, name) for drift in self.taps]) for name in names}
+        verdicts = [self.verdicts[drift.tap] for drift in self.taps]
+        table["verdict"] = np.array([verdict.text for verdict in verdicts])
+        table["floor_multiple"] = np.array([np.nan if v.multiple is None else v.multiple for v in verdicts])
+        return table
+
+    def __str__(self) -> str:
+        floor = (
+            f"floor of {len(self.floor.repeats)} repeats ({', '.join(self.floor.kinds)})" if self.floor else NO_FLOOR
+        )
+        lines = [f"{self.engine_a[:12]} (reference) and {self.engine_b[:12]}: {self.n_rows:,} rows, {floor}"]
+        width = max(len(drift.tap) for drift in self.taps)
+        lines += [f"  {drift.tap:<{width}}  {self._line(drift)}" for drift in self.taps]
+        if self.worst:
+            w = max(self.worst, key=lambda one: one.error)
+            lines.append(
+                f"  worst row: {w.tap}, error {w.error:.2g}, prompt {w.prompt_id}, token {w.token_index}: {w.text!r}"
+            )
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def _line(self, drift: TapDrift) -> str:
+        verdict = self.verdicts[drift.tap]
+        if verdict.text == EQUAL:
+            return EQUAL
+        part = (
+            f"error {drift.error_mean:.2g} mean, {drift.error_worst:.2g} worst, "
+            if np.isfinite(drift.error_mean)
+            else ""
+        )
+        part += f"CKA {drift.cka:.4f} (z-scored {drift.cka_zscored:.4f}, n={drift.n_rows:,}), "
+        part += f"neighbours in common {drift.overlap:.0%} (chance {drift.overlap_chance:.1%}); "
+        if verdict.multiple is not None:
+            return part + f"{verdict.text}, {verdict.multiple:.3g}x"
+        return part + verdict.text + (" (which is exactly 0)" if verdict.text == ABOVE else "")
+
+    def plot(self) -> Any:
+        """Draw mean and worst error by tap, with the floor where there is one; a plotly figure."""
+        from workbench.analysis.charts import lines
+
+        names = [drift.tap for drift in self.taps]
+        series = {
+            "mean error": [drift.error_mean for drift in self.taps],
+            "worst row": [drift.error_worst for drift in self.taps],
+        }
+        if self.floor:
+            series["floor of the mean"] = [self.floor.value(tap, "error_mean") or np.nan for tap in names]
+        title = f"Error by tap, {self.n_rows:,} rows" + ("" if self.floor else f" ({NO_FLOOR})")
+        return lines(names, series, title, "tap", "|b - a| / |a|", log=True)
+
+
+def compare(
+    run_a: Run,
+    run_b: Run,
+    *,
+    floor: Floor | str | Path | None = None,
+    taps: Sequence[str] | None = None,
+    k: int = 10,
+    sample: int = SAMPLE_ROWS,
+    exclude_same_prompt: bool = False,
+    seed: int = 0,
+    progress: Show = True,
+) -> Comparison:
+    """Compare two runs of the same prompts, joined by prompt hash and token index.
+
+    Parameters
+    ----------
+    run_a, run_b : Run
+        The first is the reference.
+    floor : Floor or path, optional
+        Measured noise floor; without it nothing is claimed.
+    taps : sequence of str, optional
+        All taps that both runs hold, by default.
+    k : int
+        Neighbours for the overlap.
+    sample : int
+        Rows for neighbour overlap and permuted cosines, spread over prompts.
+    exclude_same_prompt : bool
+        Whether rows of one prompt are no neighbours of each other.
+    seed : int
+        Of the sample and the permutations.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    AnalysisError
+        If the runs share no prompt or tap, or a common prompt has other token ids.
+    """
+    measured = as_floor(floor)
+    names = _common_taps(run_a, run_b, taps)
+    joined = join_rows(run_a, run_b)
+    prompts = np.asarray(run_a.prompt_of_rows(), np.int64)[joined.rows_a]
+    drifts = []
+    with shown("compare", progress) as report:
+        for number, tap in enumerate(names):
+            part = _Part(number, len(names), report)
+            drifts.append(_one_tap(run_a, run_b, tap, joined, prompts, k, sample, exclude_same_prompt, seed, part))
+    verdicts = {drift.tap: judge(drift, measured) for drift in drifts}
+    n_sample = drifts[0].n_sample
+    origin = provenance(
+        [run_a, run_b], taps=names, seed=seed, n_rows=len(joined), libraries=["scipy"],
+        parameters={"k": k, "sample": sample, "exclude_same_prompt": exclude_same_prompt, "claim": CLAIM},
+        sampling=f"all joined rows; neighbours on {n_sample:,} of {len(joined):,} rows, seed {seed}, spread over prompts",
+    )  # fmt: skip
+    return Comparison(
+        taps=tuple(drifts), verdicts=verdicts, floor=measured, joined=joined,
+        worst=tuple(one for drift in drifts for one in _worst_rows(run_a, joined, prompts, drift)),
+        notes=tuple(_notes(run_a, run_b, joined, measured)), n_rows=len(joined),
+        engine_a=str(run_a.engine_id), engine_b=str(run_b.engine_id), provenance=origin,
+    )  # fmt: skip
+
+
+def judge(drift: TapDrift, floor: Floor | None) -> Verdict:
+    """Say what may be said of a tap, given a floor."""
+    found = metrics_of(drift)
+    multiples: dict[str, float | None] = {}
+    for name, value in found.items():
+        least = floor.value(drift.tap, name) if floor else None
+        multiples[name] = value / least if least else None
+    mean = "error_mean" if "error_mean" in found else "cka_distance"
+    least = floor.value(drift.tap, mean) if floor else None
+    if drift.equal_rows == drift.n_rows:
+        text = EQUAL
+    elif least is None:
+        text = NO_FLOOR
+    else:
+        text = ABOVE if found.get(mean, 0.0) > CLAIM * least else WITHIN
+    return Verdict(
+        text=text, multiple=multiples.get(mean), worst_multiple=multiples.get("error_worst"), multiples=multiples
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Progress of one tap among several."""
+
+    number: int
+    total: int
+    report: Any
+
+    def __call__(self, done: int, total: int) -> None:
+        self.report(self.number * total + done, self.total * total)
+
+
+def _common_taps(a: Run, b: Run, taps: Sequence[str] | None) -> list[str]:
+    common = [tap for tap in a.taps if tap in b.taps]
+    if taps is not None:
+        missing = [tap for tap in taps if tap not in common]
+        if missing:
+            do = "Choose among them, or extract the tap with both engines."
+            raise AnalysisError(f"both runs hold {', '.join(common) or 'no common tap'}", ", ".join(missing), do)
+        return list(taps)
+    if not common:
+        got = f"{', '.join(a.taps)} and {', '.join(b.taps)}"
+        raise AnalysisError("two runs are compared at taps that both hold", got, "Extract a common tap.")
+    return common
+
+
+def _one_tap(
+    a: Run, b: Run, tap: str, joined: Joined, prompts: I64, k: int, sample: int, apart: bool, seed: int, part: _Part
+) -> TapDrift:
+    good_a, good_b = _finite(a, tap, joined.rows_a), _finite(b, tap, joined.rows_b)
+    keep = np.flatnonzero(good_a & good_b)
+    drift = measure_drift(
+        tap,
+        _pick(a, tap, joined.rows_a[keep]),
+        _pick(b, tap, joined.rows_b[keep]),
+        sample=sample_rows(prompts[keep], sample, seed=seed),
+        groups=prompts[keep] if apart else None,
+        k=k,
+        seed=seed,
+        progress=part,
+    )
+    errors = np.full(len(joined), np.nan, np.float32)
+    if len(drift.errors):
+        errors[keep] = drift.errors
+    out_a, out_b = int((~good_a).sum()), int((~good_b).sum())
+    return dataclasses.replace(drift, errors=errors, worst=keep[drift.worst], left_out_a=out_a, left_out_b=out_b)
+
+
+def _finite(run: Run, tap: str, rows: I64) -> npt.NDArray[np.bool_]:
+    """Which rows hold neither inf nor NaN at this tap."""
+    flagged = np.asarray(run.flagged_rows)
+    good = np.ones(run.n_rows, np.bool_)
+    if len(flagged):
+        good[flagged] = np.isfinite(run.tap(tap)[flagged]).all(axis=1)
+    return good[rows]
+
+
+def _pick(run: Run, tap: str, rows: I64) -> Rows:
+    whole = len(rows) == run.n_rows and np.array_equal(rows, np.arange(run.n_rows))
+    return rows_of(run.tap(tap), rows=None if whole else rows)
+
+
+def _worst_rows(run: Run, joined: Joined, prompts: I64, drift: TapDrift) -> list[WorstToken]:
+    places = np.asarray(run.token_index(), np.int64)
+    offsets, tokens = np.asarray(run.offsets, np.int64), run.tokens
+    out = []
+    for at in drift.worst:
+        row, prompt = int(joined.rows_a[at]), int(prompts[at])
+        place = int(places[row])
+        out.append(
+            WorstToken(
+                tap=drift.tap, row_a=row, row_b=int(joined.rows_b[at]), prompt=prompt,
+                prompt_id=str(run.prompts.ids[prompt]), token_index=place,
+                token_id=int(tokens[offsets[prompt] + place]) if place >= 0 else -1,
+                error=float(drift.errors[at]), text=(run.prompts.texts[prompt] or "")[:200],
+            )
+        )  # fmt: skip
+    return out
+
+
+def _notes(a: Run, b: Run, joined: Joined, floor: Floor | None) -> list[str]:
+    notes = []
+    if joined.only_a or joined.only_b:
+        notes.append(f"{joined.only_a:,} rows are only in the first run and {joined.only_b:,} only in the second")
+    names = [str(run.contract.get("checkpoint", {}).get("digest", "")) for run in (a, b)]
+    if all(names) and names[0] != names[1]:
+        notes.append(
+            "the checkpoints differ: error and cosine speak of two builds of one model, here only CKA and neighbours do"
+        )
+    if floor and floor.engine_id not in {str(a.engine_id), str(b.engine_id)}:
+        notes.append("the floor was measured with another engine than these two")
+    if floor and floor.prompts_hash != a.prompts.content_hash:
+        notes.append("the floor was measured on other prompts")
+    return notes
