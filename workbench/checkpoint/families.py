@@ -53,7 +53,7 @@ def resolve(source: TensorFile, config: Mapping[str, Any]) -> tuple[DecoderConfi
         raise UnsupportedError(
             f"every key of {facts.label} must be known to this version for the family {family.name}",
             ", ".join(map(shown, left[:8])),
-            "If the key changes no number of a forward pass, remove it; otherwise this version would compute something else.",
+            "Remove the key only if it changes no number of a forward pass.",
         )
     origins, ignored = locate(source, decoder, family)
     return decoder, Weights(source, origins, ignored=ignored)
@@ -88,7 +88,7 @@ def decoder_from(facts: Facts, family: Family) -> DecoderConfig:
     """Read every field of `DecoderConfig` by the family's entry."""
     for name, rule in family.sizes.items():
         facts.size[name] = facts.number(rule, name)
-    size = facts.size
+    size: dict[str, Any] = dict(facts.size)
     if "head_dim" in size and size["n_heads"] % size["n_kv_heads"]:
         raise UnsupportedError(
             "the query heads must be a multiple of the key-value heads",

@@ -108,7 +108,7 @@ def _rope(*, interleaved: bool = False, theta: float = 10_000.0, scaled: bool = 
     def rule(facts: Facts) -> Rope:
         stated = number(facts.get("rope.freq_base", 10_000.0))
         dims = int(facts.get("rope.dimension_count", facts.head_dim))
-        parameters = _scaling(facts, dims) if scaled else {}
+        parameters = _scaling(facts) if scaled else {}
         rope = rope_from(
             parameters,
             head_dim=facts.head_dim,
@@ -122,7 +122,7 @@ def _rope(*, interleaved: bool = False, theta: float = 10_000.0, scaled: bool = 
     return rule
 
 
-def _scaling(facts: Facts, dims: int) -> dict[str, Any]:
+def _scaling(facts: Facts) -> dict[str, Any]:
     factor = facts.get("rope.scaling.factor", facts.get("rope.scale_linear", 0.0))
     kind = str(facts.get("rope.scaling.type", "linear" if factor else "none"))
     magnitude = facts.get("rope.scaling.attn_factor")
@@ -269,27 +269,54 @@ GGUF_FAMILIES: dict[str, Family] = {
         ),
         _family("phi2", _LAYER, _PLAIN_MLP, {"parallel": True, "mlp_norm": False}, rope=_rope()),
         _family("phi3", _RMS, rope=_rope(), places=_FUSED_GATE, harmless=frozenset({"attention.sliding_window"})),
-        _family("stablelm", _LAYER, {"qk_norm": _has_qk_norm("heads"), "qk_norm_kind": "layer",
+        _family(
+            "stablelm",
+            _LAYER,
+            {
+                "qk_norm": _has_qk_norm("heads"),
+                "qk_norm_kind": "layer",
                 "parallel": lambda facts: not facts.has_tensor("blk.0.ffn_norm.weight"),
-                "mlp_norm": lambda facts: facts.has_tensor("blk.0.ffn_norm.weight")}, rope=_rope(),
-                harmless=frozenset({"use_parallel_residual"})),
+                "mlp_norm": lambda facts: facts.has_tensor("blk.0.ffn_norm.weight"),
+            },
+            rope=_rope(),
+            harmless=frozenset({"use_parallel_residual"}),
+        ),
         _family("starcoder2", _LAYER, _PLAIN_MLP, rope=_rope()),
         _family("gpt2", _LAYER, _PLAIN_MLP, {"positions": True}),
-        _family("olmo", {"norm": "layer", "norm_weight": False, "norm_eps": Key("attention.layer_norm_epsilon", 1e-5, number),
-                "clip_qkv": Key("attention.clamp_kqv", None, number)}, rope=_rope(interleaved=True)),
+        _family(
+            "olmo",
+            {
+                "norm": "layer",
+                "norm_weight": False,
+                "norm_eps": Key("attention.layer_norm_epsilon", 1e-5, number),
+                "clip_qkv": Key("attention.clamp_kqv", None, number),
+            },
+            rope=_rope(interleaved=True),
+        ),
         _family("olmo2", _FULL_NORMS, _SANDWICH, {"attn_norm": False, "mlp_norm": False}, rope=_rope()),
         _family("olmoe", _FULL_NORMS, rope=_rope(), experts=_experts(renormalise=False)),
-        _family("granite", _RMS, {"embed_scale": Key("embedding_scale", 1.0, number),
+        _family(
+            "granite",
+            _RMS,
+            {
+                "embed_scale": Key("embedding_scale", 1.0, number),
                 "residual_scale": Key("residual_scale", 1.0, number),
-                "logit_scale": Key("logit_scale", 1.0, lambda value: 1.0 / number(value))}, rope=_rope(interleaved=True),
-                scales=Key("attention.scale", lambda facts: facts.head_dim**-0.5, number)),
-        _family("command-r", _COHERE, {"qk_norm": _has_qk_norm("heads"), "qk_norm_kind": "layer"},
-                rope=_rope(interleaved=True)),
+                "logit_scale": Key("logit_scale", 1.0, lambda value: 1.0 / number(value)),
+            },
+            rope=_rope(interleaved=True),
+            scales=Key("attention.scale", lambda facts: facts.head_dim**-0.5, number),
+        ),
+        _family(
+            "command-r",
+            _COHERE,
+            {"qk_norm": _has_qk_norm("heads"), "qk_norm_kind": "layer"},
+            rope=_rope(interleaved=True),
+        ),
         _family("cohere2", _COHERE, rope=_cohere2_rope, windows=_sliding(4, 4096)),
         _family("smollm3", _RMS, rope=_smollm3_rope),
         _family("nemotron", _LAYER, {"gated": False, "activation": "relu2"}, rope=_rope()),
     )
-}  # fmt: skip
+}
 
 
 def resolve_gguf(source: TensorFile, config: Mapping[str, Any]) -> tuple[Family, Facts]:

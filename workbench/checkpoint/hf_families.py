@@ -1,7 +1,7 @@
 """Families as Hugging Face's config.json and safetensors files describe them.
 
-Keys and defaults are those of transformers 5.24.0; each entry is data, and a family that is much like another is written
-as the difference from it.
+Keys and defaults are those of transformers 5.24.0; each entry is data, and a family that is much like another is
+written as the difference from it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from workbench.checkpoint.rules import (
     sliding_everywhere,
     sparse_steps,
 )
-from workbench.checkpoint.table import Facts, Family, Key, Part, Stack
+from workbench.checkpoint.table import CHECK, Facts, Family, Key, Part, Stack
+from workbench.errors import UnsupportedError, shown
 
 # Keys of every config that change no number of a forward pass: generation, training, bookkeeping.
-HARMLESS = frozenset(
-    """
+_HARMLESS = """
     architectures model_type transformers_version _name_or_path name_or_path torch_dtype dtype auto_map
     attn_implementation _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
     attention_dropout attn_pdrop embd_pdrop emb_pdrop resid_pdrop hidden_dropout hidden_dropout_prob dropout
     residual_dropout embedding_dropout classifier_dropout classifier_dropout_prob summary_first_dropout layerdrop
-    initializer_range initializer_factor init_std init_device init_config init_method use_cache
-    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
-    output_attentions output_hidden_states return_dict return_dict_in_generate output_scores use_return_dict
-    torchscript use_bfloat16 tf_legacy_loss task_specific_params finetuning_task problem_type id2label label2id
-    num_labels tokenizer_class prefix pretraining_tp gradient_checkpointing keys_to_ignore_at_inference
-    max_length min_length do_sample temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty
-    repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-    early_stopping num_return_sequences remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens forced_bos_token_id forced_eos_token_id chunk_size_feed_forward
-    output_router_logits router_aux_loss_coef router_jitter_noise aux_loss_alpha
-    summary_type summary_use_proj summary_activation summary_proj_to_labels cache_implementation
-    unsloth_version unsloth_fixed transformers.js_config bos_token eos_token pad_token use_flash_attn
-    rope_ratio_comment description license seq_length
-    """.split()
-) - {"rope_ratio_comment"}
+    initializer_range initializer_factor init_std init_device init_config init_method use_cache bos_token_id
+    eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id output_attentions
+    output_hidden_states return_dict return_dict_in_generate output_scores use_return_dict torchscript use_bfloat16
+    tf_legacy_loss task_specific_params finetuning_task problem_type id2label label2id num_labels tokenizer_class
+    prefix pretraining_tp gradient_checkpointing keys_to_ignore_at_inference max_length min_length do_sample
+    temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty repetition_penalty length_penalty
+    no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids early_stopping num_return_sequences
+    remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens forced_bos_token_id
+    forced_eos_token_id chunk_size_feed_forward output_router_logits router_aux_loss_coef router_jitter_noise
+    aux_loss_alpha summary_type summary_use_proj summary_activation summary_proj_to_labels cache_implementation
+    unsloth_version unsloth_fixed transformers.js_config bos_token eos_token pad_token use_flash_attn description
+    license
+"""
+HARMLESS = frozenset(_HARMLESS.split())
 
 # Keys that are understood only with these values, whatever the family.
 MUST: dict[str, tuple[object, ...]] = {
@@ -87,7 +86,7 @@ _GPT2_SIZES = {
 }
 
 
-def _places(layer: str, names: dict[str, Any], **top: str) -> dict[str, Any]:
+def _places(layer: str, names: dict[str, Any], **top: Any) -> dict[str, Any]:
     """Spell the places of one family: `names` are relative to its layer."""
 
     def below(place: Any) -> Any:
@@ -147,7 +146,7 @@ LLAMA = Family(
 def _like(parent: Family, name: str, **changes: Any) -> Family:
     """Copy an entry: mappings named here are laid over the parent's, everything else replaces it."""
     laid = ("sizes", "traits", "biases", "must")
-    merged = {
+    merged: dict[str, Any] = {
         key: {**getattr(parent, key), **value} if key in laid and value is not None else value
         for key, value in changes.items()
     }
@@ -540,7 +539,7 @@ GPT2 = Family(
 GPT_BIGCODE = replace(
     GPT2,
     name="gpt_bigcode",
-    sizes={**_GPT2_SIZES, "n_kv_heads": lambda facts: 1 if facts.get("multi_query", True) else facts.n_heads},
+    sizes={**_GPT2_SIZES, "n_kv_heads": Key("num_key_value_heads", 1)},
     traits={**GPT2.traits, "activation": Key("activation_function", "gelu_pytorch_tanh", activation)},
     must={"multi_query": (True,)},
     harmless=frozenset(
@@ -573,6 +572,18 @@ GPTJ = replace(
     scales=lambda facts: facts.head_dim**-0.5,
     harmless=frozenset({"scale_attn_weights"}),
 )
+
+
+def _opt_width(facts: Facts) -> int:
+    """Refuse an embedding narrower than the blocks (OPT-350m): its projections are not computed."""
+    width = facts.value(SIZES["d_model"])
+    if facts.get("word_embed_proj_dim", width) != width:
+        raise UnsupportedError(
+            "word_embed_proj_dim must be hidden_size", shown(facts.get("word_embed_proj_dim")), CHECK
+        )
+    return int(width)
+
+
 OPT = Family(
     name="opt",
     sizes={
@@ -580,6 +591,7 @@ OPT = Family(
         "n_kv_heads": lambda facts: facts.n_heads,
         "head_dim": lambda facts: facts.d_model // facts.n_heads,
         "d_ff": Key("ffn_dim"),
+        "d_model": _opt_width,
     },
     traits={
         "norm": "layer",
@@ -628,9 +640,11 @@ def _falcon_two_norms(facts: Facts) -> bool:
 
 def _falcon_kv_heads(facts: Facts) -> int:
     stated = facts.get("num_kv_heads", facts.get("n_head_kv"))
+    multi = facts.get("multi_query", True)  # read in any case: the newer architecture does without these two
+    facts.get("parallel_attn")
     if facts.get("new_decoder_architecture", False):
         return int(stated or facts.n_heads)
-    return 1 if facts.get("multi_query", True) else int(facts.n_heads)
+    return 1 if multi else int(facts.n_heads)
 
 
 FALCON = Family(

@@ -148,8 +148,7 @@ def locate(source: TensorFile, config: DecoderConfig, family: Family) -> tuple[d
     origins: dict[str, Origin] = {}
     for canonical, shape in expected(config).items():
         wanted = _wanted(canonical)
-        places = [place for place in _places(family, wanted.module)]
-        tried = [_origin(config, family, wanted, place, bare=bare) for place in places]
+        tried = [_origin(config, family, wanted, place, bare=bare) for place in _places(family, wanted.module)]
         found = next((one for one in tried if one.name in names), None)
         if found is None:
             if wanted.module == "head":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.checkpoint.config import Experts, Layer, Rope
+from workbench.checkpoint.config import Layer
 from workbench.errors import UnsupportedError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from workbench.checkpoint.config import Experts, Rope
 
 REQUIRED = object()
 CHECK = "Check the config against the published one; what it asks for is never left out silently."

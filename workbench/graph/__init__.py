@@ -15,7 +15,7 @@ _HOME = {
     "tap_width": "taps",
 }
 
-__all__ = list(_HOME)  # noqa: PLE0605 - a list of the names above
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.graph.emitter import CONTRIB
 from workbench.graph.lowering import Opset23
@@ -47,7 +47,7 @@ class OnnxRuntime(Opset23):
         if at is not None or not self._grouped(layer):
             return super().attend(q, k, v, layer, at)
         em, config = self.emitter, self.config
-        options: dict[str, int | float | str] = {"num_heads": config.n_heads, "kv_num_heads": config.n_kv_heads}
+        options: dict[str, Any] = {"num_heads": config.n_heads, "kv_num_heads": config.n_kv_heads}
         options["scale"] = layer.attn_scale
         if config.attn_softcap is not None:
             options["softcap"] = config.attn_softcap
@@ -61,7 +61,7 @@ class OnnxRuntime(Opset23):
         return em.ops("GroupQueryAttention", q, k, v, "", "", last, total, *tables, n=3, domain=CONTRIB, **options)[0]
 
     def _lengths(self) -> tuple[str, str]:
-        """Int32 [prompt], index of the last token of each prompt; int32 [], tokens of the pass. Pads count as tokens."""
+        """Int32 [prompt], index of the last token of each prompt; int32 [], tokens of the pass. Pads count."""
         em = self.emitter
         total = em.op("Cast", em.op("Squeeze", self.n_tokens(), em.integers(0)), to=INT32)
         last = em.op("Cast", em.op("Sub", self.n_tokens(), em.integers(1)), to=INT32)

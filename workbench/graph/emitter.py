@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Attribute = int | float | str | list[int] | NDArray[Any]
-
 CONTRIB = "com.microsoft"
 
 
@@ -85,12 +83,12 @@ class Emitter:
             self._scope = scope
         return self._memo[key]
 
-    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Attribute) -> str:
+    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Emit a node with one output and give its value."""
         return self.ops(kind, *inputs, domain=domain, n=1, **attributes)[0]
 
     def ops(
-        self, kind: str, *inputs: str, n: int, domain: str = "", used: Sequence[int] = (), **attributes: Attribute
+        self, kind: str, *inputs: str, n: int, domain: str = "", used: Sequence[int] = (), **attributes: Any
     ) -> list[str]:
         """Emit a node with n outputs; where `used` is given, only those are named."""
         from onnx import helper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.emitter import CONTRIB, Emitter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
     from workbench.checkpoint.weights import Weights

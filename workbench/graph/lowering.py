@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -186,7 +186,7 @@ class Opset23:
             q = self.turn(q, config.n_heads, layer.rope, at)
             k = self.turn(k, config.n_kv_heads, layer.rope, None)
         mask = self.mask(layer, at)
-        options: dict[str, int | float | str] = {"q_num_heads": config.n_heads, "kv_num_heads": config.n_kv_heads}
+        options: dict[str, Any] = {"q_num_heads": config.n_heads, "kv_num_heads": config.n_kv_heads}
         options["scale"] = layer.attn_scale
         if config.attn_softcap is not None:
             options["softcap"] = config.attn_softcap
@@ -197,7 +197,7 @@ class Opset23:
     def turn(self, x: str, n_heads: int, rope: Rope, at: str | None) -> str:
         """Apply rotary positions to [prompt, token, head * head_dim]."""
         cos, sin = self.tables(rope)
-        partial = {} if rope.dims == self.config.head_dim else {"rotary_embedding_dim": rope.dims}
+        partial: dict[str, Any] = {} if rope.dims == self.config.head_dim else {"rotary_embedding_dim": rope.dims}
         return self.emitter.op(
             "RotaryEmbedding",
             x,
@@ -229,10 +229,7 @@ class Opset23:
         """Bool [query, key], or [prompt, 1, query, key] for asked queries."""
         em = self.emitter
         key = self.counting(self.n_tokens())
-        if at is None:
-            query = em.op("Unsqueeze", key, em.integers(1))
-        else:
-            query = em.op("Unsqueeze", at, em.integers(1, 3))
+        query = em.op("Unsqueeze", key, em.integers(1)) if at is None else em.op("Unsqueeze", at, em.integers(1, 3))
         seen = em.op("LessOrEqual", key, query)
         if window is None:
             return seen

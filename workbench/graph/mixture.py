@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from workbench.graph.lowering import Opset23
 
 
-def mixture(low: Opset23, linear: Linear, x: str, prefix: str, experts: Experts, mlp: Callable[[str, str], str]) -> str:
+def mixture(
+    low: Opset23, linear: Linear, x: str, prefix: str, *, experts: Experts, mlp: Callable[[str, str], str]
+) -> str:
     """Emit router, chosen experts and shared expert.
 
     Parameters
@@ -42,7 +44,7 @@ def mixture(low: Opset23, linear: Linear, x: str, prefix: str, experts: Experts,
     total = (
         em.op("Mul", flat, em.scalar(0.0))
         if not experts.shared_d_ff
-        else _shared(low, linear, flat, prefix, experts, mlp)
+        else _shared(low, linear, flat, prefix, experts=experts, mlp=mlp)
     )
     for expert in range(experts.n_experts):
         hit = em.op("Equal", chosen, em.integers(expert))
@@ -57,7 +59,7 @@ def mixture(low: Opset23, linear: Linear, x: str, prefix: str, experts: Experts,
 
 
 def _shared(
-    low: Opset23, linear: Linear, flat: str, prefix: str, experts: Experts, mlp: Callable[[str, str], str]
+    low: Opset23, linear: Linear, flat: str, prefix: str, *, experts: Experts, mlp: Callable[[str, str], str]
 ) -> str:
     """Emit the expert that every token uses, scaled by its gate."""
     y = mlp(flat, f"{prefix}.shared")
