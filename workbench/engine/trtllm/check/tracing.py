@@ -1,0 +1,127 @@
+"""One build by `trtllm-build` itself, from an unedited source tree, watched from outside; runs in its own process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.engine.trtllm.build_command import BuildOptions, build_arguments
+from workbench.engine.trtllm.check.bindings import load_tensorrt
+from workbench.engine.trtllm.check.stubs import install_stubs
+
+SEEN_FILE = "seen.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckRecipe:
+    """The recipe of the check's engines."""
+
+    precision: str = "fp16"
+    taps: tuple[str, ...] = ("final_norm",)
+    max_tokens: int = 128
+
+
+def main() -> None:
+    """Build as the command line says and leave what was seen in `seen.json`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tree", type=Path, required=True)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--backend", choices=("rtx", "trt"), required=True)
+    parser.add_argument("--libraries", type=Path)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--input-timing-cache", type=Path)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    os.environ["TRT_LLM_NO_LIB_INIT"] = "1"  # TensorRT-LLM's own switch: no plugin library, no MPI
+    load_tensorrt(given.backend, given.libraries)
+    seen: dict[str, Any] = {"stand_ins": install_stubs()}
+    sys.path.insert(0, str(given.tree))
+    seen["version"] = importlib.import_module("tensorrt_llm").__version__
+    trace(given, seen)
+    seen["stand_ins"] = sorted(set(seen["stand_ins"]))
+    (given.out / SEEN_FILE).write_text(json.dumps(seen, indent=1, default=str), "utf-8")
+
+
+def trace(given: argparse.Namespace, seen: dict[str, Any]) -> None:
+    """Run `trtllm-build` and note the network that it hands to the builder."""
+    build = importlib.import_module("tensorrt_llm.commands.build")
+    builder = importlib.import_module("tensorrt_llm.builder").Builder
+    plain = builder.build_engine
+
+    def watched(self: Any, network: Any, *rest: Any, **options: Any) -> Any:
+        seen.update(describe(network.trt_network), strongly_typed=network.strongly_typed)
+        if given.backend == "rtx":
+            return None  # nothing here could build it for a card
+        start = time.monotonic()
+        plan = plain(self, network, *rest, **options)
+        seen.update(build_s=round(time.monotonic() - start, 2), plan_bytes=getattr(plan, "nbytes", None))
+        return plan
+
+    builder.build_engine = watched
+    if given.backend == "rtx":
+        _without_gpu(build)
+    seen["commands_parsed"] = [_parses(build, _arguments(given, seen, layout)) for layout in ("packed", "padded")]
+    extra = {"--log_level": "warning", "--cluster_key": "H100-SXM", "--profiling_verbosity": "detailed"}
+    cache = {"--input_timing_cache": given.input_timing_cache, "--output_timing_cache": given.out / "timing.cache"}
+    extra |= {name: str(value) for name, value in cache.items() if value}
+    command = _arguments(given, seen, "plain") + tuple(word for pair in extra.items() for word in pair)
+    sys.argv = list(command)
+    seen["command"] = list(command[:1]) + [word for word in command[5:] if not word.startswith("/")]
+    build.main()
+
+
+def _arguments(given: argparse.Namespace, seen: dict[str, Any], layout: Any) -> tuple[str, ...]:
+    options = BuildOptions(
+        version=seen["version"],
+        checkpoint_dir=given.checkpoint,
+        output_dir=given.out,
+        prompts_per_pass=given.prompts,
+        layout=layout,
+    )
+    return build_arguments(CheckRecipe(max_tokens=given.max_tokens), options)
+
+
+def _parses(build: Any, command: tuple[str, ...]) -> str:
+    """Let upstream parse a command; it exits with a message where a flag or value does not exist."""
+    sys.argv = list(command)
+    parser = build.parse_arguments()
+    if isinstance(parser, argparse.ArgumentParser):  # some versions parse at once
+        parser.parse_args()
+    return " ".join(command[5:])
+
+
+def _without_gpu(build: Any) -> None:
+    torch = importlib.import_module("torch")
+    torch.cuda.set_device, torch.cuda.device_count = (lambda *_: None), (lambda: 1)
+    build.infer_cluster_config = lambda *_, **__: {}
+
+
+def describe(network: Any) -> dict[str, Any]:
+    """List inputs, outputs and kinds of layers of a TensorRT network."""
+    kinds = Counter(str(network.get_layer(i).type).rsplit(".", 1)[-1] for i in range(network.num_layers))
+
+    def rows(count: int, get: Any) -> list[dict[str, Any]]:
+        tensors = [get(i) for i in range(count)]
+        return [{"name": t.name, "dtype": str(t.dtype).rsplit(".", 1)[-1], "shape": list(t.shape)} for t in tensors]
+
+    return {
+        "inputs": rows(network.num_inputs, network.get_input),
+        "outputs": rows(network.num_outputs, network.get_output),
+        "layers": network.num_layers,
+        "kinds": dict(kinds),
+        "plugin_layers": sum(count for kind, count in kinds.items() if kind.startswith("PLUGIN")),
+    }
+
+
+if __name__ == "__main__":
+    main()
