@@ -1,3 +1,4 @@
+from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,10 +63,17 @@ class Echo:
 
     def __init__(self, last):
         self.last = last
+        self.flight = deque()
 
-    def run(self, prompts):
+    def submit(self, prompts):
+        """The rows hold until two more passes were launched, as a GPU's page-locked buffers do."""
         rows = [np.stack([p, np.full(len(p), len(p))], axis=1).astype(np.float32) for p in prompts]
-        return {"tap": np.concatenate([r[-1:] if self.last else r for r in rows])}
+        made = np.concatenate([r[-1:] if self.last else r for r in rows])
+        self.flight.append(made)
+        if len(self.flight) > 2:
+            self.flight.popleft()[:] = np.nan
+        assert len(self.flight) <= 2
+        return lambda: {"tap": made}
 
 
 class Keep:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench.prompts import PromptSet
     from workbench.tokens import Tokenizer
 
+_PASSES_PER_WINDOW = 8
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float8_e4m3": "F8_E4M3"}
 
 
@@ -92,7 +93,7 @@ def extract(
     loaded = engine if isinstance(engine, Engine) else open_engine(engine)
     contract = loaded.contract
     tokens = tokens_for(prompts, contract, loaded.tokenizer, truncate=truncate, template=template)
-    batches = plan or BatchPlan()
+    batches = plan or plan_for(contract)
     writer = create_run(
         folder,
         prompts=prompts,
@@ -107,6 +108,22 @@ def extract(
     with writer:
         _run_all(loaded, tokens, batches, writer, show=progress)
         return writer.close()
+
+
+def plan_for(contract: Contract) -> BatchPlan:
+    """Choose passes as large as the engine takes, and windows of a few passes."""
+    limits = contract.limits
+    usual = BatchPlan()
+    if limits.prompts_per_pass is None:
+        return usual
+    # a GPU needs full passes: windows hold several, so that their last ones, which are small, cost little
+    return BatchPlan(
+        tokens_per_pass=limits.tokens_per_pass,
+        prompts_per_pass=limits.prompts_per_pass,
+        tokens_per_window=_PASSES_PER_WINDOW * limits.tokens_per_pass,
+        rows_per_window=max(usual.rows_per_window, _PASSES_PER_WINDOW * limits.tokens_per_pass),
+        least_tokens=limits.tokens_per_pass // 8,
+    )
 
 
 def tokens_for(

@@ -36,6 +36,13 @@ def check_prompts(prompts: Sequence[NDArray[Any]], contract: Contract) -> None:
             f"{lengths.max()} in prompt {lengths.argmax()}",
             "Shorten it, or build an engine with a larger max_tokens.",
         )
+    most = contract.limits.prompts_per_pass
+    if most is not None and (len(prompts) > most or len(prompts) * lengths.max() > contract.limits.tokens_per_pass):
+        raise ContractError(
+            f"a pass may hold {most} prompts and {contract.limits.tokens_per_pass} tokens, pads included",
+            f"{len(prompts)} prompts of up to {lengths.max()} tokens",
+            "Run them in several passes.",
+        )
     flat = np.concatenate([np.asarray(prompt) for prompt in prompts])
     check_ids(flat, contract.checkpoint.d_vocab)
     check_offsets(lengths, contract.positions)

@@ -110,15 +110,22 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress) -
         engine_id=engine_id_of(recipe.digest, plan.files),
         recipe_digest=recipe.digest,
         checkpoint=_checkpoint_part(recipe),
-        backend=_backend_part(recipe, backend),
+        backend=_backend_part(recipe, backend, plan),
         precision=PrecisionPart(
-            name=recipe.precision, kept_layers=plan.kept_layers, **backend.PRECISIONS[recipe.precision]
+            name=recipe.precision,
+            kept_layers=plan.kept_layers,
+            scales_digest=plan.scales_digest,
+            **backend.PRECISIONS[recipe.precision],
         ),
         inputs=tuple(TensorRow(name=t.name, dtype=t.dtype, axes=tuple(map(str, t.axes))) for t in plan.inputs),
         outputs=tuple(TensorRow(name=t.name, dtype=t.dtype, axes=tuple(map(str, t.axes))) for t in plan.outputs),
         taps=recipe.taps,
         positions=recipe.positions,
-        limits=LimitsPart(max_tokens=recipe.max_tokens, tokens_per_pass=max(TOKENS_PER_PASS, recipe.max_tokens)),
+        limits=LimitsPart(
+            max_tokens=recipe.max_tokens,
+            tokens_per_pass=plan.tokens_per_pass or max(TOKENS_PER_PASS, recipe.max_tokens),
+            prompts_per_pass=plan.prompts_per_pass,
+        ),
         tokenizer_digest=recipe.checkpoint.tokenizer.digest if recipe.checkpoint.tokenizer else None,
         files=files,
         verification=verification,
@@ -185,18 +192,19 @@ def _checkpoint_part(recipe: Recipe) -> CheckpointPart:
     )
 
 
-def _backend_part(recipe: Recipe, backend: Backend) -> BackendPart:
+def _backend_part(recipe: Recipe, backend: Backend, plan: Plan) -> BackendPart:
     return BackendPart(
         name=recipe.backend,
         version=backend.available().version,
-        target="cpu",
+        target=plan.target,
+        card=plan.card,
         machine=f"{platform.machine()} {platform.system()}",
         options=dict(recipe.options),
     )
 
 
 def _build_part(recipe: Recipe, plan: Plan, session: Session, folder: Path, start: float) -> BuildPart:
-    speed = measure_speed(session, recipe, plan.inputs[0].dtype)
+    speed = measure_speed(session, recipe, plan.inputs[0].dtype, tokens=plan.tokens_per_pass or 1024)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return BuildPart(
         seconds=round(time.perf_counter() - start, 3),
@@ -208,9 +216,9 @@ def _build_part(recipe: Recipe, plan: Plan, session: Session, folder: Path, star
     )
 
 
-def measure_speed(session: Session, recipe: Recipe, id_dtype: str) -> float:
-    """Measure tokens per second on full-length prompts: the better of two passes of about 1,024 tokens."""
-    count = max(1, 1024 // recipe.max_tokens)
+def measure_speed(session: Session, recipe: Recipe, id_dtype: str, *, tokens: int = 1024) -> float:
+    """Measure tokens per second on full-length prompts: the better of two passes of about `tokens` tokens."""
+    count = max(1, tokens // recipe.max_tokens)
     ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, (count, recipe.max_tokens))
     feeds = make_feeds(list(ids), recipe.positions, id_dtype)
     best = float("inf")

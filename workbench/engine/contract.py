@@ -53,6 +53,7 @@ class BackendPart(_Part):
     target: str
     machine: str
     options: dict[str, Any] = {}
+    card: dict[str, Any] | None = None
 
 
 class PrecisionPart(_Part):
@@ -71,6 +72,7 @@ class LimitsPart(_Part):
 
     max_tokens: int
     tokens_per_pass: int
+    prompts_per_pass: int | None = None
 
 
 class TapVerdict(_Part):

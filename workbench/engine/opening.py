@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench.engine.admission import check_prompts
 from workbench.engine.backends.protocol import Session, get_backend
 from workbench.engine.batch import flat_rows, make_feeds
@@ -18,12 +20,12 @@ from workbench.errors import EngineRefused
 from workbench.tokens import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
 RECIPE_FILE = "recipe.json"
+RECORDS = frozenset({"build.log", "layers.json", "timing.cache"})  # what a build said; none of it is run
 TOKENIZER_FILE = "tokenizer.json"
 _REBUILD = "Build it again with `workbench build`."
 
@@ -76,9 +78,37 @@ class Engine:
         ContractError
             If a prompt is empty, too long, or holds an id outside the vocabulary.
         """
+        rows = self.submit(prompts)()
+        return {tap: np.array(array, dtype=np.float32) for tap, array in rows.items()}
+
+    def submit(self, prompts: Sequence[NDArray[Any]]) -> Callable[[], dict[str, NDArray[Any]]]:
+        """Launch a pass; the next may be launched before its rows are taken, so that copies and computing overlap.
+
+        Parameters
+        ----------
+        prompts : sequence of int array [token]
+            As for `run`.
+
+        Returns
+        -------
+        callable
+            Waits and gives the rows of each tap, [row, d_model], in the engine's own dtype. The arrays hold until two
+            more passes were launched.
+
+        Raises
+        ------
+        ContractError
+            As `run` does.
+        """
         contract = self.contract
         check_prompts(prompts, contract)
-        return flat_rows(self._session.run(make_feeds(prompts, contract.positions, contract.inputs[0].dtype)))
+        feeds = make_feeds(prompts, contract.positions, contract.inputs[0].dtype)
+        launch = getattr(self._session, "submit", None)
+        if launch is None:
+            rows = flat_rows(self._session.run(feeds))
+            return lambda: rows
+        pending = launch(feeds)
+        return lambda: flat_rows(pending.result(copy=False))
 
 
 def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
@@ -110,6 +140,7 @@ def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
     here = backend.available()
     if not here.ready:
         raise EngineRefused(f"the backend {contract.backend.name} must be ready", here.why, f"Run: {here.do}")
+    backend.admit(contract)
     session = backend.load(folder)
     _check_tensors(session, contract)
     run_selftest(session, folder / contract.self_test.file, contract)
@@ -172,7 +203,7 @@ def check_files(folder: Path, contract: Contract) -> None:
 
 def plan_files(contract: Contract) -> set[str]:
     """Name the files that the backend runs: all but those that the workbench wrote beside them."""
-    return set(contract.files) - {RECIPE_FILE, TOKENIZER_FILE, contract.self_test.file}
+    return set(contract.files) - {RECIPE_FILE, TOKENIZER_FILE, contract.self_test.file} - RECORDS
 
 
 def find_engine(root: Path, recipe_digest: str, backend_version: str) -> Path | None:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from workbench.engine.recipe import Positions
 
 # mean and worst relative error a row that a build may have; the worst token of a quantised build lies far from its mean
-TOLERANCES = {"fp32": (1e-5, 1e-4), "int8": (0.06, 0.6)}
+TOLERANCES = {
+    "fp32": (1e-5, 1e-4),
+    "fp16": (0.01, 0.1),
+    "bf16": (0.04, 0.2),
+    "fp8": (0.2, 0.8),
+    "int8": (0.06, 0.6),
+}
 
 
 def relative_errors(rows: NDArray[np.float32], reference: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -61,7 +61,7 @@ class LazyTensor:
 
     def load(self) -> NDArray[Any]:
         """Make the array: C-contiguous, of `dtype` and `shape`; it may be a read-only view of the checkpoint."""
-        array = np.ascontiguousarray(self.make())
+        array = np.asarray(self.make(), order="C")
         if array.shape != self.shape or array.dtype != self.dtype:
             raise AssertionError(f"a lazy tensor of {self.dtype} {self.shape} gave {array.dtype} {array.shape}")
         return array

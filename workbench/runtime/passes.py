@@ -55,6 +55,8 @@ class BatchPlan:
         Share of a pass that may be padding, unless it would fall below `least_tokens`.
     least_tokens : int
         Below this a pass takes shorter prompts too: a tiny pass costs more than its padding.
+    prompts_per_pass : int or None
+        Most prompts of a pass, where the engine sets a limit.
     """
 
     tokens_per_pass: int = 2048
@@ -62,6 +64,7 @@ class BatchPlan:
     rows_per_window: int = 1 << 16
     padding: float = 0.02
     least_tokens: int = 256
+    prompts_per_pass: int | None = None
 
     @property
     def digest(self) -> str:
@@ -108,7 +111,7 @@ def _passes(lengths: NDArray[np.int64], first: int, stop: int, plan: BatchPlan) 
     start = 0
     while start < len(order):
         width = int(sizes[start])
-        most = start + max(1, plan.tokens_per_pass // width)
+        most = start + max(1, min(plan.tokens_per_pass // width, plan.prompts_per_pass or len(order)))
         real = np.cumsum(sizes[start:most])
         padded = width * np.arange(1, len(real) + 1)
         tight = (padded - real) <= plan.padding * padded  # lengths fall, so the share of padding only grows

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.engine.contract import Contract
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
 
@@ -49,6 +50,11 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     files = write_plan(graph, folder, progress)
     kept = tuple(name for name, precision in graph.policy.items() if precision != recipe.precision)
     return Plan(files=files, inputs=tuple(graph.inputs), outputs=tuple(graph.outputs), kept_layers=kept)
+
+
+def admit(contract: Contract) -> None:
+    """Take every engine: the graph holds no code of one processor."""
+    del contract
 
 
 def load(folder: Path) -> OrtSession:
@@ -94,7 +100,7 @@ class OrtSession:
         levels = ort.GraphOptimizationLevel
         options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
         if arrays:
-            values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+            values = [_value(array) for array in arrays.values()]
             options.add_external_initializers(list(arrays), values)
             self._values = values
         self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -115,3 +121,14 @@ class OrtSession:
             Shapes as in the contract's output table.
         """
         return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
+
+
+def _value(array: NDArray[Any]) -> Any:
+    """Wrap an array where it lies; the narrow floats of ml_dtypes are no types of NumPy's own."""
+    import onnxruntime as ort
+
+    if array.dtype.isbuiltin == 1:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, np_dtype_to_tensor_dtype(array.dtype))

@@ -1,7 +1,7 @@
 """What a backend offers. A backend is a module of this folder with the functions below.
 
 `PRECISIONS` maps each precision to what stands in the contract; `available()`, `build_plan(recipe, folder, progress)`
-and `load(folder)` are called in this order.
+and `load(folder)` are called in this order at build; `available()`, `admit(contract)` and `load(folder)` at opening.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.engine.contract import Contract
     from workbench.engine.recipe import Recipe
     from workbench.graph import TensorSpec
 
@@ -35,12 +36,35 @@ class Availability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a backend wrote: the sha256 of each file, and the tensors that it reads and emits."""
+    """What a backend wrote.
+
+    Parameters
+    ----------
+    files : dict of str to str
+        The sha256 of each file that is run; what else lies in the folder are records of the build.
+    inputs, outputs : tuple of TensorSpec
+        What the plan reads and emits.
+    kept_layers : tuple of str
+        Matrices in another precision than the recipe's.
+    target : str
+        What the plan was compiled for.
+    card : dict, optional
+        The GPU of the build and the memory that a pass needs on it, plain data.
+    tokens_per_pass, prompts_per_pass : int, optional
+        Largest pass, where the plan sets one.
+    scales_digest : str, optional
+        The sha256 of the file of quantisation scales.
+    """
 
     files: dict[str, str]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kept_layers: tuple[str, ...]
+    target: str = "cpu"
+    card: dict[str, Any] | None = None
+    tokens_per_pass: int | None = None
+    prompts_per_pass: int | None = None
+    scales_digest: str | None = None
 
 
 class Session(Protocol):
@@ -69,6 +93,10 @@ class Backend(Protocol):
 
     def load(self, folder: Path) -> Session:
         """Open plan files that were checked before."""
+        ...
+
+    def admit(self, contract: Contract) -> None:
+        """Refuse an engine that cannot run on this machine, before its plan is read."""
         ...
 
 

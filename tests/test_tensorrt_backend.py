@@ -1,0 +1,202 @@
+"""Backend `tensorrt` without a GPU: the same code over a stand-in for TensorRT 10.6 that runs the very same graph."""
+
+import json
+
+import numpy as np
+import pytest
+from tensorrt_twin import TwinCuda, twin_api
+
+import workbench as wb
+from workbench.engine.backends import tensorrt as backend
+from workbench.engine.tensorrt import api as apis
+from workbench.engine.tensorrt import driver as drivers
+from workbench.errors import ContractError, EngineError, EngineRefused
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+@pytest.fixture
+def card(monkeypatch, calls):
+    """Put the stand-in where TensorRT and the driver would be; the answer changes what it is."""
+
+    def be(*, version="10.6.0", refuse=None, **facts):
+        api, driver = twin_api(calls, version=version, refuse=refuse), drivers.Driver(TwinCuda(**facts))
+        monkeypatch.setattr(apis, "load_api", lambda *_: api)
+        monkeypatch.setattr(backend, "load_api", lambda *_: api)
+        monkeypatch.setattr(drivers, "load_driver", lambda *_: driver)
+        return driver
+
+    be()
+    return be
+
+
+@pytest.fixture
+def recipe(toy_checkpoint, toy_taps):
+    def make(**changes):
+        chosen = {"taps": toy_taps, "max_tokens": 32, "options": {"tokens_per_pass": 256}} | changes
+        return wb.Recipe(checkpoint=toy_checkpoint, backend="tensorrt", **chosen)
+
+    return make
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("positions", ["all", "last", "mean", (0, -1)], ids=str)
+def test_rows_equal_those_of_the_cpu_backend(card, recipe, toy_engines, toy_ids, tmp_path, precision, positions):
+    engine = wb.build(recipe(positions=positions, precision=precision), tmp_path)
+    prompts = [ids for ids in toy_ids[:8] if len(ids) > 1]
+    expected, got = toy_engines(positions=positions).run(prompts), engine.run(prompts)
+    for tap, rows in expected.items():
+        scale = np.linalg.norm(rows, axis=1, keepdims=True)
+        assert got[tap].dtype == np.float32
+        assert np.abs((got[tap] - rows) / scale).max() < {"fp32": 2e-6, "fp16": 2e-3}[precision], tap
+
+
+def test_the_contract_names_card_limits_and_tensorrt(card, recipe, tmp_path):
+    contract = wb.build(recipe(), tmp_path).contract
+    assert contract.backend.card["name"] == "Twin"
+    assert contract.backend.card["compute_capability"] == "9.0"
+    assert contract.backend.card["need_bytes"] > contract.build.plan_bytes
+    assert contract.backend.target == "sm_90"
+    assert contract.backend.version == "10.6.0"
+    assert contract.limits.tokens_per_pass == 256
+    assert contract.limits.prompts_per_pass == 32
+    assert {"build.log", "layers.json", "timing.cache", "engine.plan", "plan.json"} < set(contract.files)
+
+
+def test_records_of_a_build_are_no_part_of_the_engine_id(card, recipe, tmp_path):
+    first = wb.build(recipe(), tmp_path / "a")
+    assert "chose a tactic" in (first.path / "build.log").read_text()
+    assert json.loads((first.path / "layers.json").read_bytes())
+    assert wb.build(recipe(), tmp_path / "b").id == first.id
+
+
+def test_the_calls_are_those_of_tensorrt_10_6(card, calls, recipe, tmp_path):
+    steps = []
+    wb.build(recipe(), tmp_path, progress=lambda step, share: steps.append((step, share)))
+    names = [call[0] for call in calls]
+    order = [
+        "create_network",
+        "parse_from_file",
+        "clear_flag",
+        "create_timing_cache",
+        "set_timing_cache",
+        "set_shape",
+        "add_optimization_profile",
+        "build_serialized_network",
+        "deserialize_cuda_engine",
+        "create_execution_context",
+        "set_optimization_profile_async",
+        "set_input_shape",
+        "update_device_memory_size_for_shapes",
+    ]
+    places = [names.index(name) for name in order]
+    assert places == sorted(places)
+    assert calls[0] == ("create_network", 1 << 1)
+    assert ("set_shape", "input_ids", (1, 1), (8, 32), (32, 32)) in calls
+    assert ("create_execution_context", "USER_MANAGED") in calls
+    assert ("write", 0.5) in steps
+
+
+def test_card_memory_is_that_of_the_largest_real_pass(card, recipe, tmp_path):
+    session = wb.build(recipe(), tmp_path)._session
+    assert session.scratch_bytes == 1000 * 8 * 32
+
+
+def test_two_passes_fly_at_once_and_keep_apart(card, recipe, toy_ids, tmp_path):
+    engine = wb.build(recipe(), tmp_path)
+    batches = [toy_ids[i : i + 4] for i in range(0, 40, 4)]
+    alone = [engine.run(batch)["final_norm"] for batch in batches]
+    first = engine.submit(batches[0])
+    for before, batch in zip(alone, batches[1:], strict=False):
+        second = engine.submit(batch)
+        np.testing.assert_array_equal(first()["final_norm"], before)
+        first = second
+
+
+def test_nothing_is_allocated_after_two_passes(card, recipe, toy_ids, tmp_path):
+    driver = card()
+    engine = wb.build(recipe(), tmp_path)
+    for _ in range(2):
+        engine.run(toy_ids[:4])
+    driver._library.calls.clear()
+    for i in range(6):
+        engine.run(toy_ids[i : i + 6])
+    made = set(driver._library.calls)
+    assert not made & {"cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate", "cuStreamSynchronize"}
+
+
+def test_a_captured_graph_is_replayed_for_a_shape_seen_before(card, calls, recipe, toy_ids, tmp_path):
+    driver = card()
+    engine = wb.build(recipe(options={"tokens_per_pass": 256, "cuda_graph": True}), tmp_path)
+    for _ in range(4):
+        engine.run(toy_ids[:3])
+    assert driver._library.calls.count("cuGraphLaunch") >= 2
+    assert driver._library.calls.count("cuStreamBeginCapture_v2") == driver._library.calls.count("cuStreamEndCapture")
+
+
+def test_a_run_is_stored_end_to_end(card, recipe, toy_ids, toy_engines, tmp_path):
+    engine = wb.build(recipe(positions="all"), tmp_path / "engines")
+    prompts = wb.load_prompts(token_ids=[ids.tolist() for ids in toy_ids])
+    run = wb.extract(prompts, engine, out=tmp_path / "run", progress=False)
+    other = wb.extract(prompts, toy_engines(positions="all"), out=tmp_path / "other", progress=False)
+    np.testing.assert_allclose(run.tap("final_norm")[:], other.tap("final_norm")[:], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("here", "text"),
+    [
+        ({"capability": (12, 0)}, r"compute capability must be 9.0.*got 12.0 \(Twin\)"),
+        ({"version": "10.7.0"}, "TensorRT version must be 10.6.0"),
+        ({"cuda": 12040}, "driver must know CUDA 13.0"),
+        ({"free": 1000}, "bytes of free memory"),
+    ],
+)
+def test_another_card_is_refused_before_the_plan_is_read(card, calls, recipe, tmp_path, here, text):
+    path = wb.build(recipe(), tmp_path).path
+    card(**here)
+    calls.clear()
+    with pytest.raises(EngineRefused, match=text) as refusal:
+        wb.open_engine(path)
+    assert "workbench build" in str(refusal.value)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("refuse", "text"),
+    [("parser", "no importer for operator Foo"), ("builder", "could not find any implementation")],
+)
+def test_a_refusal_of_tensorrt_is_told_in_its_words(card, recipe, tmp_path, refuse, text):
+    card(refuse=refuse)
+    with pytest.raises(EngineError, match=text):
+        wb.build(recipe(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_driver_error_is_told_by_name(card, recipe, tmp_path):
+    card(fail=("cuMemAlloc_v2", 2))
+    with pytest.raises(EngineError, match="cuMemAlloc_v2 must succeed; got CUDA_ERROR_OUT_OF_MEMORY. Use fewer tokens"):
+        wb.build(recipe(), tmp_path)
+
+
+def test_a_pass_beyond_the_limits_is_refused_before_launch(card, recipe, toy_ids, tmp_path):
+    engine = wb.build(recipe(), tmp_path)
+    with pytest.raises(ContractError, match="32 prompts and 256 tokens"):
+        engine.run([np.array([1])] * 33)
+    with pytest.raises(ContractError, match="32 prompts and 256 tokens"):
+        engine.run([np.arange(32)] * 9)
+    assert engine.run([np.array([1])] * 32)["final_norm"].shape[0] == 32
+
+
+def test_options_are_known_ones(card, recipe, tmp_path):
+    with pytest.raises(ContractError, match="tokens_per_pass"):
+        wb.build(recipe(options={"batch": 3}), tmp_path)
+    with pytest.raises(ContractError, match="at least 32"):
+        wb.build(recipe(options={"tokens_per_pass": 31}), tmp_path)
+
+
+def test_without_tensorrt_the_command_that_brings_it_is_named():
+    here = backend.available()
+    assert here.ready or "pip install" in here.do or "GPU" in here.do

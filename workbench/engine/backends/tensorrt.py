@@ -1,0 +1,240 @@
+"""Backend `tensorrt`: the graph on an NVIDIA GPU, strongly typed, in the precision of the recipe.
+
+Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
+(replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
+builder searches, 0 to 5).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.canonical import canonical_json
+from workbench.engine.backends.protocol import Availability, Plan
+from workbench.engine.hashing import sha256_of
+from workbench.engine.tensorrt.api import Api, load_api
+from workbench.engine.tensorrt.limits import Limits, limits_of, most_rows, profile
+from workbench.errors import ContractError, EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from workbench.engine.contract import Contract
+    from workbench.engine.recipe import Recipe
+    from workbench.engine.tensorrt.builder import Built
+    from workbench.engine.tensorrt.driver import Driver
+    from workbench.engine.tensorrt.session import TensorRTSession
+    from workbench.graph import Graph
+
+PLAN_FILE, SHAPE_FILE = "engine.plan", "plan.json"
+SCALES = "scales.json"
+CACHE_FILE, LOG_FILE, LAYERS_FILE = "timing.cache", "build.log", "layers.json"
+OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level")
+PRECISIONS = {
+    "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
+    "fp16": {"weights": "float16", "activations": "float16", "accumulators": "chosen by TensorRT"},
+    "bf16": {"weights": "bfloat16", "activations": "bfloat16", "accumulators": "float32"},
+    "fp8": {
+        "weights": "float8_e4m3fn, one scale a matrix",
+        "activations": "float8_e4m3fn at products, one calibrated scale each; bfloat16 elsewhere",
+        "accumulators": "float32",
+    },
+    "int8": {
+        "weights": "int8, one scale an output",
+        "activations": "int8 at products, one calibrated scale each; bfloat16 elsewhere",
+        "accumulators": "int32",
+    },
+}
+
+
+def available() -> Availability:
+    """Say whether TensorRT and a card are here."""
+    from workbench.engine.tensorrt.driver import load_driver
+
+    try:
+        api = load_api()
+        load_driver()
+    except EngineError as error:
+        return Availability(ready=False, version="", why=error.got, do=error.do.removeprefix("Run: "))
+    return Availability(ready=True, version=api.version, why="", do="")
+
+
+def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None] | None = None) -> Plan:
+    """Build the plan of a recipe, and keep what the builder said, measured and chose."""
+    from workbench.engine.tensorrt.card import read_card
+    from workbench.engine.tensorrt.driver import load_driver
+
+    check_options(recipe.options)
+    api, driver = load_api(), load_driver()
+    driver.enter()
+    limits = limits_of(recipe.max_tokens, recipe.options)
+    graph, scales = lowered(recipe)
+    built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+    keep(folder, built, scales)
+    rows = most_rows(limits, recipe.positions)
+    shape = {
+        "limits": limits.to_json(),
+        "rows": rows,
+        "cuda_graph": bool(recipe.options.get("cuda_graph", False)),
+        "tensorrt": api.version,
+    }
+    (folder / SHAPE_FILE).write_bytes(canonical_json(shape))
+    need, layers = measure(folder)
+    (folder / LAYERS_FILE).write_bytes(canonical_json(layers))
+    card = read_card(driver).to_json() | {"need_bytes": need}
+    names = [PLAN_FILE, SHAPE_FILE] + ([] if scales is None else [SCALES])
+    return Plan(
+        files={name: sha256_of(folder / name) for name in names},
+        inputs=tuple(graph.inputs),
+        outputs=tuple(graph.outputs),
+        kept_layers=kept_layers(recipe, graph),
+        card=card,
+        target=f"sm_{card['compute_capability'].replace('.', '')}",
+        tokens_per_pass=limits.tokens_per_pass,
+        prompts_per_pass=limits.prompts_per_pass,
+        scales_digest=None if scales is None else sha256_of(folder / SCALES),
+    )
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that this backend does not know.
+
+    Raises
+    ------
+    ContractError
+        With the names that it knows.
+    """
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ContractError(f"options of tensorrt are {', '.join(OPTIONS)}", ", ".join(unknown), "Leave these out.")
+
+
+def lowered(recipe: Recipe) -> tuple[Graph, bytes | None]:
+    """Write the decoder in primitive operators and in the recipe's precision; calibrate where that is needed."""
+    from workbench.engine.calibration import calibrate
+    from workbench.graph import build_graph
+    from workbench.graph.narrow import KINDS, narrow
+
+    graph = build_graph(
+        recipe.checkpoint.config,
+        recipe.checkpoint.weights,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
+    )
+    if recipe.precision == "fp32":
+        return graph, None
+    if KINDS[recipe.precision].products is None:
+        return narrow(graph, recipe.precision), None
+    ranges = calibrate(recipe)
+    return narrow(graph, recipe.precision, ranges=ranges.largest, keep=recipe.keep), ranges.to_bytes()
+
+
+def kept_layers(recipe: Recipe, graph: Graph) -> tuple[str, ...]:
+    """Name the matrices that stayed in another precision than the recipe's."""
+    if recipe.precision in ("fp8", "int8"):
+        return tuple(name for name, precision in graph.policy.items() if precision != recipe.precision)
+    return ()
+
+
+def compile_graph(
+    api: Api,
+    graph: Graph,
+    limits: Limits,
+    folder: Path,
+    options: Mapping[str, Any],
+    progress: Callable[[int, int], None] | None,
+) -> Built:
+    """Write the graph beside the engine's folder for as long as the build takes, and build."""
+    import onnx
+
+    from workbench.engine.plan_files import MODEL_FILE, map_weights, write_plan
+    from workbench.engine.tensorrt.builder import LEVEL, build_engine
+    from workbench.graph.artefact import WEIGHTS_FILE
+
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".graph-") as name:
+        work = Path(name)
+        write_plan(graph, work)
+        model = onnx.load_model_from_string((work / MODEL_FILE).read_bytes())
+        return build_engine(
+            api,
+            work / MODEL_FILE,
+            map_weights(model, work / WEIGHTS_FILE),
+            profile(limits, graph.positions),
+            level=int(options.get("level", LEVEL)),
+            progress=progress,
+        )
+
+
+def keep(folder: Path, built: Built, scales: bytes | None) -> None:
+    """Write the plan and the records of its build."""
+    with (folder / PLAN_FILE).open("xb") as file:
+        file.write(memoryview(built.plan).cast("B"))
+    (folder / CACHE_FILE).write_bytes(built.timing_cache)
+    (folder / LOG_FILE).write_text("\n".join(built.log) + "\n", encoding="utf-8")
+    if scales is not None:
+        (folder / SCALES).write_bytes(scales)
+
+
+def measure(folder: Path) -> tuple[int, list[Any]]:
+    """Load the plan once: memory of the card that a pass needs in bytes, and what the inspector tells of each layer."""
+    from workbench.engine.tensorrt.builder import describe_layers
+
+    session = load(folder)
+    try:
+        weights = (folder / PLAN_FILE).stat().st_size
+        return weights + session.scratch_bytes + session.buffer_bytes, describe_layers(load_api(), session.engine)
+    finally:
+        session.close()
+
+
+def load(folder: Path) -> TensorRTSession:
+    """Open the plan of a folder whose files were checked before."""
+    from workbench.engine.tensorrt.driver import load_driver
+
+    return open_session(folder, load_api(), load_driver())
+
+
+def open_session(folder: Path, api: Api, driver: Driver) -> TensorRTSession:
+    """Open a plan with a given TensorRT and card."""
+    from workbench.engine.tensorrt.session import TensorRTSession
+
+    shape = json.loads((folder / SHAPE_FILE).read_bytes())
+    with (folder / PLAN_FILE).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as plan:
+        return TensorRTSession(
+            api,
+            driver,
+            plan,
+            Limits(**shape["limits"]),
+            rows=int(shape["rows"]),
+            cuda_graph=bool(shape["cuda_graph"]),
+        )
+
+
+def admit(contract: Contract) -> None:
+    """Compare the card and the TensorRT of the contract with those of this machine, before the plan is read.
+
+    Raises
+    ------
+    EngineRefused
+        With the field, what the contract says, what is here, and the command that rebuilds.
+    """
+    from workbench.engine.tensorrt.card import check_card, read_card
+    from workbench.engine.tensorrt.driver import load_driver
+
+    driver = load_driver()
+    driver.enter()
+    part = contract.backend
+    check_card(
+        part.card or {},
+        read_card(driver),
+        built_version=part.version,
+        version=load_api().version,
+        free_bytes=driver.memory()[0],
+        rebuild=f"workbench build CHECKPOINT --backend tensorrt --precision {contract.precision.name}",
+    )

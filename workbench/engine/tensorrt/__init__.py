@@ -1,0 +1,1 @@
+"""Parts of the backend `tensorrt`: which TensorRT is here, the card, the builder, the session."""
