@@ -107,7 +107,8 @@ class Clusters(Result):
     def __str__(self) -> str:
         q = self.quality
         head = (
-            f"{self.k} clusters of {self.tap} ({self.method}): {len(self.labels):,} rows, silhouette {q.silhouette:.2f}, "
+            f"{self.k} clusters of {self.tap} ({self.method}): {len(self.labels):,} rows, "
+            f"silhouette {q.silhouette:.2f}, "
             f"agreement over seeds {q.stability_seeds:.2f}, over halves {q.stability_halves:.2f}"
         )
         head += f", {self.n_noise:,} rows in none" if self.method == "hdbscan" else ""
@@ -131,14 +132,14 @@ class Clusters(Result):
 def load_clusters(path: str | Path) -> Clusters:
     """Read a clustering that `Clusters.save` wrote."""
     arrays, header = load_arrays(path, Clusters.kind)
-    nan = {name: float("nan") if value is None else value for name, value in header["quality"].items()}
+    quality: dict[str, Any] = {name: float("nan") if v is None else v for name, v in header["quality"].items()}
     return Clusters(
         **{name: header[name] for name in ("tap", "method", "k", "seed", "parameters", "n_noise", "left_out")},
         labels=arrays["labels"],
         rows=arrays["rows"],
         names=tuple(header["names"]),
         sizes=tuple(header["sizes"]),
-        quality=Quality(**nan),
+        quality=Quality(**quality),
         provenance=provenance_from(header["provenance"]),
     )
 
@@ -166,8 +167,8 @@ def cluster(
         Clusters (k-means only).
     seed : int
     method : {"kmeans", "hdbscan"}
-        Mini-batch k-means on all rows, or density clusters on at most `fit_rows` rows, in the worker process; the others
-        take the cluster of their nearest fitted row.
+        k-means on all rows (in mini-batches above 10,000), or density clusters on at most `fit_rows` rows, in the
+        worker process; the others take the cluster of their nearest fitted row.
     rows : row ids or mask, optional
     min_cluster_size : int, optional
         Smallest HDBSCAN cluster; a hundredth of the rows, and 5 at least, by default.
@@ -203,7 +204,7 @@ def cluster(
             )
             labels = _spread(points, fit, made["labels"])
         labels = by_size(labels)
-        quality = _quality(points, labels, prompts, method, k, seed)
+        quality = _quality(points, labels, prompts, method=method, k=k, seed=seed)
     texts = [run.prompts.texts[prompt] for prompt in prompts]
     names = name_clusters(labels, texts)
     found = int(labels.max()) + 1
@@ -269,7 +270,7 @@ def _spread(points: F32, fit: I64, fitted: npt.NDArray[Any]) -> I32:
     return labels
 
 
-def _quality(points: F32, labels: I32, prompts: I64, method: str, k: int, seed: int) -> Quality:
+def _quality(points: F32, labels: I32, prompts: I64, *, method: str, k: int, seed: int) -> Quality:
     from sklearn.metrics import (
         adjusted_rand_score,
         calinski_harabasz_score,

@@ -1,7 +1,7 @@
 """Two builds of one model over the same prompts, joined row by row and judged against the noise floor.
 
-Words follow the evidence: a tap "differs" only where its drift exceeds `floors.CLAIM` times the measured floor. Without a
-floor the numbers are given and nothing is claimed.
+Words follow the evidence: a tap is "above the floor" only where its drift exceeds `floors.CLAIM` times the measured
+floor. Without a floor the numbers are given and nothing is claimed.
 """
 
 from __future__ import annotations
@@ -226,13 +226,14 @@ def compare(
     with shown("compare", progress) as report:
         for number, tap in enumerate(names):
             part = _Part(number, len(names), report)
-            drifts.append(_one_tap(run_a, run_b, tap, joined, prompts, k, sample, exclude_same_prompt, seed, part))
+            options = {"k": k, "seed": seed, "progress": part}
+            drifts.append(_one_tap(run_a, run_b, tap, joined, prompts, sample, exclude_same_prompt, options))
     verdicts = {drift.tap: judge(drift, measured) for drift in drifts}
     n_sample = drifts[0].n_sample
     origin = provenance(
         [run_a, run_b], taps=names, seed=seed, n_rows=len(joined), libraries=["scipy"],
         parameters={"k": k, "sample": sample, "exclude_same_prompt": exclude_same_prompt, "claim": CLAIM},
-        sampling=f"all joined rows; neighbours on {n_sample:,} of {len(joined):,} rows, seed {seed}, spread over prompts",
+        sampling=f"all joined rows; neighbours on {n_sample:,} of them, seed {seed}, spread over prompts",
     )  # fmt: skip
     return Comparison(
         taps=tuple(drifts), verdicts=verdicts, floor=measured, joined=joined,
@@ -288,8 +289,8 @@ def _common_taps(a: Run, b: Run, taps: Sequence[str] | None) -> list[str]:
     return common
 
 
-def _one_tap(
-    a: Run, b: Run, tap: str, joined: Joined, prompts: I64, k: int, sample: int, apart: bool, seed: int, part: _Part
+def _one_tap(  # noqa: PLR0917 - one call, above
+    a: Run, b: Run, tap: str, joined: Joined, prompts: I64, sample: int, apart: bool, options: dict[str, Any]
 ) -> TapDrift:
     good_a, good_b = _finite(a, tap, joined.rows_a), _finite(b, tap, joined.rows_b)
     keep = np.flatnonzero(good_a & good_b)
@@ -297,11 +298,9 @@ def _one_tap(
         tap,
         _pick(a, tap, joined.rows_a[keep]),
         _pick(b, tap, joined.rows_b[keep]),
-        sample=sample_rows(prompts[keep], sample, seed=seed),
+        sample=sample_rows(prompts[keep], sample, seed=options["seed"]),
         groups=prompts[keep] if apart else None,
-        k=k,
-        seed=seed,
-        progress=part,
+        **options,
     )
     errors = np.full(len(joined), np.nan, np.float32)
     if len(drift.errors):

@@ -4,7 +4,8 @@
    rest; the outer model is then fitted on all other folds. Scaling is measured inside each fit. No row, nor any row of
    its group, has a part in its own prediction.
 2. Ridge: for every pair of folds one model is fitted without both. It is the inner model of each of the two when the
-   other one is held out, so k folds need k(k-1)/2 inner fits. Shuffled labels go the same way, each with its own penalty.
+   other one is held out, so k folds need k(k-1)/2 inner fits. Shuffled labels go the same way, each with its own
+   penalty.
 3. Logistic: the inner fold of an outer fold is the next one; penalties go from strong to weak and end once the inner
    log loss rises. Shuffled labels use the penalty of the true ones.
 """
@@ -190,20 +191,20 @@ def held_out(
         )
     tick = tick or (lambda: None)
     if method == "ridge":
-        return _held_out_ridge(RidgeReadout(states, sets, folds), sets, folds, alphas, search, tick)
+        return _held_out_ridge(RidgeReadout(states, sets, folds), sets, folds, alphas, search=search, tick=tick)
     readout = ClassReadout(states, sets, folds, method, n_classes, balanced=balanced)
     chosen = np.zeros(n_folds, np.int64)
     outputs = np.empty((len(sets), len(states), n_classes))
     for fold in range(n_folds):
         if search:
             chosen[fold] = readout.choose(fold, (fold + 1) % n_folds, alphas)
-        outputs[:, folds == fold] = readout.outputs(fold, alphas[chosen[fold]])
+        outputs[:, folds == fold] = readout.outputs(fold, alphas[int(chosen[fold])])
         tick()
-    return HeldOut(outputs=outputs, alphas=np.array([alphas[i] for i in chosen]))
+    return HeldOut(outputs=outputs, alphas=np.array(alphas)[chosen])
 
 
 def _held_out_ridge(
-    readout: RidgeReadout, sets: F64, folds: I64, alphas: Sequence[float], search: bool, tick: Tick
+    readout: RidgeReadout, sets: F64, folds: I64, alphas: Sequence[float], *, search: bool, tick: Tick
 ) -> HeldOut:
     n_folds, n_sets = int(folds.max()) + 1, len(sets)
     chosen = _choose_ridge(readout, sets, folds, alphas, tick) if search else np.zeros((n_folds, n_sets), np.int64)

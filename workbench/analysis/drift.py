@@ -36,8 +36,8 @@ class TapDrift:
     error_mean, error_median, error_p99, error_worst : float
         |b - a| / |a| over rows; `zscored_error_mean` the same in units of each dimension's spread.
     cosine_mean, cosine_worst, cosine_floor : float
-        Cosine of the pairs, its smallest, and its mean over permuted pairs; `centred_` with the mean removed, `zscored_`
-        also scaled.
+        Cosine of the pairs, its smallest, and its mean over permuted pairs; `centred_` with the mean removed,
+        `zscored_` also scaled.
     cosine_distance_mean : float
         1 - cosine, kept apart since it is lost below 1e-7 of the cosine.
     cka, cka_zscored : float
@@ -126,9 +126,8 @@ def measure_drift(
         if progress:
             progress(first + len(x), len(a))
     found: dict[str, Any] = walk.summary() if walk.same_width else {}
-    found |= _spaces(
-        walk.sums, a.take(sample), b.take(sample), left, right, k, None if groups is None else groups[sample], seed
-    )
+    barred = None if groups is None else groups[sample]
+    found |= _spaces(walk.sums, a.take(sample), b.take(sample), k=k, groups=barred, seed=seed)
     return TapDrift(
         tap=tap,
         n_rows=len(a),
@@ -210,10 +209,12 @@ class _Walk:
         }
 
 
-def _spaces(
-    sums: SpaceSums, x: F32, y: F32, left: Moments, right: Moments, k: int, groups: I64 | None, seed: int
-) -> dict[str, Any]:
+def _spaces(sums: SpaceSums, x: F32, y: F32, *, k: int, groups: I64 | None, seed: int) -> dict[str, Any]:
     """Compare the two spaces; what is not defined for so few or so equal rows stays NaN."""
+    left, right = sums.left, sums.right
+    mean_x, mean_y, scale_x, scale_y = (
+        value.astype(np.float32) for value in (left.mean, right.mean, left.scale, right.scale)
+    )
     out: dict[str, Any] = {}
     if sums.n >= 4:
         try:
@@ -221,18 +222,18 @@ def _spaces(
             out |= {"cka": found.raw, "cka_zscored": found.zscored}
         except AnalysisError:  # a tap whose rows are all equal, such as the embedding of one last token
             pass
-    near_x, near_y = (side - one.mean.astype(np.float32) for side, one in ((x, left), (y, right)))
-    scaled_x, scaled_y = near_x / left.scale.astype(np.float32), near_y / right.scale.astype(np.float32)
+    near_x, near_y = x - mean_x, y - mean_y
+    scaled_x, scaled_y = near_x / scale_x, near_y / scale_y
     varied = not (left.constant.all() or right.constant.all())
     if len(x) > k + 1 and varied:
         raw = neighbour_overlap(near_x, near_y, k, groups=groups, centre=False)
         scaled = neighbour_overlap(scaled_x, scaled_y, k, groups=groups, centre=False)
         out |= {"overlap": raw.mean, "overlap_zscored": scaled.mean, "overlap_chance": raw.chance, "overlap_k": k}
     if len(x) > 1 and x.shape[1] == y.shape[1]:
-        moved = y - left.mean.astype(np.float32)
+        moved = y - mean_x
         out["cosine_floor"] = permuted_cosine(x, y, seed=seed)
         out["centred_cosine_floor"] = permuted_cosine(near_x, moved, seed=seed)
-        out["zscored_cosine_floor"] = permuted_cosine(scaled_x, moved / left.scale.astype(np.float32), seed=seed)
+        out["zscored_cosine_floor"] = permuted_cosine(scaled_x, moved / scale_x, seed=seed)
     return out
 
 

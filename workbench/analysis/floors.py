@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.results import run_id
+from workbench.analysis.results import plain, run_id
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ class Floor:
         body = {
             "schema": SCHEMA, "engine_id": self.engine_id, "prompts_hash": self.prompts_hash, "n_rows": self.n_rows,
             "created": self.created, "workbench": self.workbench,
-            "repeats": [
-                {"kind": r.kind, "run_id": r.run_id, "engine_id": r.engine_id, "taps": {t: dict(m) for t, m in r.taps.items()}}
-                for r in self.repeats
-            ],
+            "repeats": [plain(repeat) for repeat in self.repeats],
         }  # fmt: skip
         part = target.with_name(target.name + ".part")
         part.write_text(json.dumps(body, indent=1, sort_keys=True, allow_nan=False))
@@ -155,9 +152,7 @@ def load_floor(path: str | Path) -> Floor:
     """
     target = Path(path) / "floor.json" if Path(path).is_dir() else Path(path)
     try:
-        body = json.loads(target.read_text())
-        if body.get("schema") != SCHEMA:
-            raise ValueError(f"schema {body.get('schema')!r}")
+        body = _body(target)
         repeats = tuple(
             Repeat(
                 kind=str(r["kind"]), run_id=str(r["run_id"]), engine_id=str(r["engine_id"]),
@@ -179,6 +174,13 @@ def as_floor(floor: Floor | str | Path | None) -> Floor | None:
     if floor is None or isinstance(floor, Floor):
         return floor
     return load_floor(floor)
+
+
+def _body(path: Path) -> dict[str, Any]:
+    body = json.loads(path.read_text())
+    if body.get("schema") != SCHEMA:
+        raise ValueError(f"schema {body.get('schema')!r}")
+    return dict(body)
 
 
 def _size(value: Any) -> float:

@@ -41,7 +41,7 @@ def grouped_folds(groups: npt.ArrayLike, n_folds: int, *, seed: int = 0) -> I64:
     AnalysisError
         If there are fewer groups than folds, or fewer than two folds.
     """
-    numbers, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)[1:]
+    _, numbers, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     if n_folds < 2 or len(sizes) < n_folds:
         got = f"{len(sizes)} groups for {n_folds} folds"
         raise AnalysisError("cross-validation needs two folds or more, and a group for each", got, "Use fewer folds.")
@@ -83,4 +83,4 @@ def bootstrap_weights(groups: npt.ArrayLike, repeats: int, *, seed: int = 0) -> 
 
 def group_sums(values: npt.ArrayLike, numbers: I64) -> F64:
     """Sum values [row] over the rows of each group, float64 [group]."""
-    return np.bincount(numbers, weights=np.asarray(values, dtype=np.float64))
+    return np.bincount(numbers, weights=np.asarray(values, dtype=np.float64)).astype(np.float64)

@@ -89,7 +89,7 @@ def label_rows(
     numbers, group_by = _groups(run, groups, prompt_of_row)
     if kind == "regression":
         values = np.stack([_as_numbers(column, name) for column, name in zip(per_row, names, strict=True)], axis=1)
-        present = np.isfinite(values).all(axis=1)
+        present = np.asarray(np.isfinite(values).all(axis=1))
         classes: tuple[str, ...] = ()
     else:
         present = np.array([not _missing(value) for value in per_row[0]])

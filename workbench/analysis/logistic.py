@@ -1,9 +1,9 @@
 """Multinomial logistic regression with an L2 penalty, for many penalties and label sets on the same rows.
 
 1. The rows are turned onto their principal axes once (`row_axes`); all fits on these rows share them.
-2. The loss, `sum of -w log p(class) + alpha / 2 |W|^2` (intercepts free; `alpha` is scikit-learn's `1 / C`), is minimised
-   by L-BFGS over weights divided by `1 / sqrt(p (1 - p) eigenvalue + alpha)`: with the curvature near 1 along every axis
-   it takes tens of steps where the plain variables take hundreds.
+2. The loss, `sum of -w log p(class) + alpha / 2 |W|^2` (intercepts free; `alpha` is scikit-learn's `1 / C`), is
+   minimised by L-BFGS over weights divided by `1 / sqrt(p (1 - p) eigenvalue + alpha)`: with the curvature near 1 along
+   every axis it takes tens of steps where the plain variables take hundreds.
 3. Products are float32, loss and weights float64.
 """
 

@@ -55,7 +55,7 @@ class Pca:
     def transform(self, source: Any, progress: Progress | None = None) -> F32:
         """Project rows: float32 [row, component]."""
         rows = rows_of(source)
-        axes = np.ascontiguousarray(self.components.T, dtype=np.float32)
+        axes: F32 = np.ascontiguousarray(self.components.T, dtype=np.float32)
         mean = self.mean.astype(np.float32)
         out = np.empty((len(rows), axes.shape[1]), np.float32)
         for first, block in rows.blocks():
@@ -86,14 +86,15 @@ def fit_pca(source: Any, n_components: int, *, seed: int = 0, progress: Progress
     if n_rows < 2:
         raise AnalysisError("a projection needs at least two rows", f"{n_rows}", "Give more rows.")
     keep = max(1, min(n_components, n_rows - 1, width))
-    if width <= EXACT_WIDTH or keep + OVERSAMPLE >= width // 2:
-        return _exact(rows, keep, progress)
-    return _iterated(rows, keep, seed, progress)
+    with np.errstate(invalid="ignore", over="ignore"):  # inf and NaN are found by their sums and refused
+        if width <= EXACT_WIDTH or keep + OVERSAMPLE >= width // 2:
+            return _exact(rows, keep, progress)
+        return _iterated(rows, keep, seed, progress)
 
 
 def _first_mean(rows: Rows) -> F32:
     _, block = next(iter(rows.blocks()))
-    return block.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return np.asarray(block.mean(axis=0, dtype=np.float64), np.float32)
 
 
 def _refuse_non_finite(total: F64) -> None:
@@ -172,7 +173,9 @@ def _covariance_times(
     return (image - n_rows * np.outer(offset, offset @ basis)) / (n_rows - 1), total, square
 
 
-def _finish(rows: Rows, mean: F64, image: F64, vectors: F64, variance: F64, trace: float, algorithm: str) -> Pca:
+def _finish(  # noqa: PLR0917 - two calls, above
+    rows: Rows, mean: F64, image: F64, vectors: F64, variance: F64, trace: float, algorithm: str
+) -> Pca:
     off = np.linalg.norm(image - vectors * variance, axis=0)
     signs = np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])])
     return Pca(

@@ -80,7 +80,7 @@ class Calibration:
     Attributes
     ----------
     predicted, observed : float64 [bin]
-        Mean confidence and accuracy a bin (classification), or mean prediction and mean truth (regression, first target).
+        Mean confidence and accuracy a bin (classification), or mean prediction and truth (regression, first target).
     count : int64 [bin]
     error : float
         Expected calibration error: mean |predicted - observed| over rows, in the unit of the two.

@@ -158,8 +158,8 @@ class Probe(Result):
                 f"{self.baseline:.3f}, token id alone {self.token_baseline:.3f}"
             ),
             (
-                f"  {self.method}, alpha {self.alpha:g}, {self.folds} folds of {self.n_groups} groups ({self.group_by}), "
-                f"{self.n_rows} rows, {self.dropped} without label"
+                f"  {self.method}, alpha {self.alpha:g}, {self.folds} folds of {self.n_groups} groups "
+                f"({self.group_by}), {self.n_rows} rows, {self.dropped} without label"
             ),
         ]
         if self.balanced is not None:
@@ -269,7 +269,7 @@ def probe_states(
     )
     if tick:
         tick()
-    judged = _judge(found, unseen, fold_of_row, tokens, sets, n_token_sets, seed)
+    judged = _judge(found, unseen, fold_of_row, tokens=tokens, sets=sets, n_token_sets=n_token_sets, seed=seed)
     parameters = {"method": kind, "alphas": grid, "folds": n_folds, "shuffles": shuffles, "balanced": balanced}
     parameters |= {"labels": found.names, "group_by": found.group_by}
     contract: Any = run.contract
@@ -280,7 +280,9 @@ def probe_states(
         weights=weights[0], intercepts=bias[0], mean=standard.mean, scale=standard.scale, rows=found.rows,
         fold_of_row=fold_of_row, predictions=unseen.outputs[0], truth=found.values, engine_id=str(run.engine_id),
         contract_digest=str(contract.get("digest", "")),
-        provenance=provenance([run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"]),
+        provenance=provenance(
+            [run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"]
+        ),
         **judged,
     )  # fmt: skip
 
@@ -296,18 +298,17 @@ def _method(found: Labels, method: str | None) -> str:
 
 
 def _label_sets(found: Labels, tokens: I64, shuffles: int, rng: np.random.Generator, kind: str) -> tuple[F64, int]:
-    """True labels, shuffled ones, and last random ones per token id: float64 [set, row, target], and how many of these."""
+    """True, shuffled, and last random labels per token id: float64 [set, row, target], and how many of the last."""
     sets = [found.values] + [found.values[shuffled_by_group(found.groups, rng)] for _ in range(shuffles)]
     ids = np.unique(tokens, return_inverse=True)[1]
     n_ids = int(ids.max()) + 1
     repeats = 0 if n_ids < MIN_TOKEN_TYPES else (5 if kind == "ridge" else 1)
-    for _ in range(repeats):
-        sets.append(found.values[rng.integers(0, len(found.values), size=n_ids)][ids])
+    sets += [found.values[rng.integers(0, len(found.values), size=n_ids)][ids] for _ in range(repeats)]
     return np.stack(sets), repeats
 
 
 def _judge(
-    found: Labels, unseen: HeldOut, folds: I64, tokens: I64, sets: F64, n_token_sets: int, seed: int
+    found: Labels, unseen: HeldOut, folds: I64, *, tokens: I64, sets: F64, n_token_sets: int, seed: int
 ) -> dict[str, Any]:
     """Everything that follows from held-out predictions, as fields of a Probe."""
     task, truth, outputs = found.task, found.values, unseen.outputs
@@ -317,7 +318,8 @@ def _judge(
     shuffled, by_token = controls[: len(controls) - n_token_sets], controls[len(controls) - n_token_sets :]
     n_out = outputs.shape[2]
     classify = task == "classification"
-    counts = np.bincount(truth[:, 0].astype(np.int64), minlength=len(found.classes)) if classify else []
+    codes = truth[:, 0].astype(np.int64) if classify else np.empty(0, np.int64)
+    counts = np.bincount(codes, minlength=len(found.classes))
     return {
         "score": score,
         "scores": {name: float(value) for name, value in zip(found.names, each, strict=True)},

@@ -4,8 +4,8 @@ Principal components come first and always (`pca.py`, all rows, in blocks). UMAP
 them, on a stated sample where there are many rows, in the worker process.
 
 Maps of two runs are comparable only where one fit serves both: `joint` (fitted on both, the default), `transformed`
-(fitted on the first, the others placed into it). `independent` fits stand side by side, but no displacement may be drawn
-between them: two UMAP fits of the same rows differ by more than the radius of the map.
+(fitted on the first, the others placed into it). `independent` fits stand side by side, but no displacement may be
+drawn between them: two UMAP fits of the same rows differ by more than the radius of the map.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Projection(Result):
     run_of_row : int32 [row]
         Which run (0 for the first) each row is of.
     badge : str
-        "single", "joint", "transformed" or "independent"; a view must show it, and draw displacements for the middle two
-        only.
+        "single", "joint", "transformed" or "independent"; a view must show it, and draw displacements for the middle
+        two only.
     trust : Trust
         Trustworthiness and continuity against the states in full width, on a sample.
     explained : float64 [component]
@@ -96,7 +96,7 @@ class Projection(Result):
 
     def of_run(self, run: int) -> F32:
         """Coordinates of one run's rows, float32 [row, 2]."""
-        return self.coordinates[self.run_of_row == run]
+        return np.asarray(self.coordinates[self.run_of_row == run])
 
     def displacement(self) -> npt.NDArray[np.float64]:
         """Distance on the map between the same row of two runs, as a share of the map's radius: float64 [row].
@@ -147,7 +147,11 @@ class Projection(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the map as `<path>.safetensors` and `<path>.json`; views read it and never fit again."""
-        arrays = {"coordinates": self.coordinates, "rows": self.rows, "run_of_row": self.run_of_row}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "coordinates": self.coordinates,
+            "rows": self.rows,
+            "run_of_row": self.run_of_row,
+        }
         return save_arrays(path, self.kind, arrays | {"explained": self.explained}, self.as_dict())
 
 
@@ -155,9 +159,9 @@ def load_projection(path: str | Path) -> Projection:
     """Read a map that `Projection.save` wrote."""
     arrays, header = load_arrays(path, Projection.kind)
     names = ("tap", "method", "badge", "seed", "parameters", "residual", "fitted_rows", "left_out")
+    fields: dict[str, Any] = {name: header[name] for name in names}
     return Projection(
-        **{name: header[name] for name in names},
-        **{name: arrays[name] for name in ("coordinates", "rows", "run_of_row", "explained")},
+        **fields | arrays,
         trust=Trust(**header["trust"]),
         provenance=provenance_from(header["provenance"]),
     )
@@ -239,7 +243,8 @@ def project(
     )  # fmt: skip
     return Projection(
         tap=tap, method=method, badge=badge, seed=seed, parameters=plain(options), coordinates=coordinates,
-        rows=np.concatenate(taken), run_of_row=np.repeat(np.arange(len(runs)), [len(s) for s in sources]).astype(np.int32),
+        rows=np.concatenate(taken),
+        run_of_row=np.repeat(np.arange(len(runs), dtype=np.int32), [len(source) for source in sources]),
         trust=trust, explained=made[0].pca.explained, residual=max(one.pca.residual for one in made),
         fitted_rows=fitted, left_out=asked - total, provenance=origin,
     )  # fmt: skip

@@ -139,7 +139,7 @@ class Result:
         return json.dumps(self.as_dict(), indent=indent, sort_keys=True, allow_nan=False)
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911 - a table of cases
     """Turn a value into what JSON can hold: arrays to lists or a digest, dataclasses to objects, NaN to null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

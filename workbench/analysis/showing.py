@@ -18,13 +18,15 @@ def shown(what: str, show: Show, unit: str = "row") -> Iterator[Progress]:
         yield show
         return
     with bar(what, 1, unit, show=show) as step:
-        meter = getattr(step, "__self__", None)
-        last = [0]
+        meter = getattr(step, "__self__", None)  # the tqdm bar: its total is known only once work has begun
+        last = [0, 1]
 
         def report(done: int, total: int) -> None:
-            if hasattr(meter, "total"):
-                meter.total = total
-            step(max(0, done - last[0]))
-            last[0] = max(done, last[0])
+            if total != last[1] or done < last[0]:  # the next part of the work counts anew
+                if meter is not None:
+                    meter.reset(total=total)
+                last[:] = [0, total]
+            step(done - last[0])
+            last[0] = done
 
         yield report

@@ -19,9 +19,9 @@ from workbench.index.blocks import BLOCK_BYTES, F32, F64, I64, Moments, Rows, mo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cka:
-    """Debiased linear CKA and its z-scored twin over `n` rows; about 0 where unrelated (it can be below), 1 where equal.
+    """Debiased linear CKA and its z-scored twin over `n` rows: about 0 where unrelated (or below), 1 where equal.
 
-    `constant_dims` are the dimensions of either side that never change; they carry nothing and are left out of the twin.
+    `constant_dims` are the dimensions of either side that never change; they are left out of the twin.
     """
 
     raw: float
@@ -139,7 +139,7 @@ class SpaceSums:
         own = hsic(gram[:s, :s], sum_x, sum_x, xx) * hsic(gram[s:, s:], sum_y, sum_y, yy)
         if not own > 0:
             raise AnalysisError("CKA needs rows that differ", "a side whose rows are all equal", "Leave this tap out.")
-        return hsic(gram[:s, s:], sum_x, sum_y, xy) / float(np.sqrt(own))
+        return float(hsic(gram[:s, s:], sum_x, sum_y, xy) / np.sqrt(own))
 
 
 def cosine_distance(error: F64, a: F64, b: F64) -> F64:
@@ -226,7 +226,7 @@ def neighbour_overlap(
 
 
 def neighbour_sets(states: F32, k: int, barred: npt.ArrayLike) -> I64:
-    """Nearest rows of every row by cosine, unordered, int64 [row, k]; rows of equal `barred` value never count, -1 fills."""
+    """Nearest rows of every row by cosine, unordered, int64 [row, k]; equal `barred` values never count, -1 fills."""
     groups = np.asarray(barred)
     size = np.linalg.norm(states, axis=1, keepdims=True)
     unit = np.ascontiguousarray(states / np.where(size > 0, size, 1), dtype=np.float32)

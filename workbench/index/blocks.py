@@ -1,7 +1,7 @@
 """Rows in blocks: one way to walk an array, a stored tap, or a part of either, in float32 and bounded memory.
 
-Every measure of the analysis room that walks all rows takes a `Rows`, so it works alike on an array in memory and on a run
-larger than memory. A block is float32; sums over blocks are float64.
+Every measure of the analysis room that walks all rows takes a `Rows`, so it works alike on an array in memory and on a
+run larger than memory. A block is float32; sums over blocks are float64.
 """
 
 from __future__ import annotations

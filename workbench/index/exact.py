@@ -72,8 +72,8 @@ def nearest_rows(
     k : int
         Neighbours a query.
     groups, query_groups : int64 [row], int64 [query], optional
-        A row of the query's own group is never its neighbour: row ids leave out the row itself, prompt numbers leave out
-        its whole prompt.
+        A row of the query's own group is never its neighbour: row ids leave out the row itself, prompt numbers leave
+        out its whole prompt.
 
     Returns
     -------
@@ -154,9 +154,9 @@ class ExactIndex:
         mine = self.squares[first : first + len(dots), None]
         theirs = np.einsum("ij,ij->i", wanted, wanted)[None, :]
         if self.metric == "l2":
-            return np.minimum(2 * dots - mine - theirs, 0.0).astype(np.float32)
+            return np.asarray(np.minimum(2 * dots - mine - theirs, 0.0), np.float32)
         size = np.sqrt(mine) * np.sqrt(theirs)
-        return np.divide(dots, size, out=np.zeros_like(dots), where=size > 0)
+        return np.asarray(np.divide(dots, size, out=np.zeros_like(dots), where=size > 0))
 
     def _is_paired(self) -> bool:
         """Tell whether all rows are stored as pairs of bfloat16 that can be read in place."""
