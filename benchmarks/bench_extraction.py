@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 from common import ratio, rounds, save
-from workbench.demo import city_prompts
 
 import workbench as wb
+from workbench.demo import city_prompts
 from workbench.engine.batch import make_feeds
 from workbench.errors import WorkbenchError
 

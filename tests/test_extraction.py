@@ -104,7 +104,7 @@ def test_truncation_is_asked_for_and_recorded(toy_engines, tmp_path):
     prompts = wb.load_prompts(token_ids=[[1, 2], list(range(40)), [3]])
     run = wb.extract(prompts, toy_engines(), out=tmp_path / "run", truncate=True, progress=False)
     np.testing.assert_array_equal(np.diff(run.offsets), [2, 32, 1])
-    np.testing.assert_array_equal(run.truncated, [False, True, False])
+    np.testing.assert_array_equal(run.flag("truncated"), [False, True, False])
 
 
 def test_text_needs_a_tokenizer_and_ids_do_not(toy_engines, tmp_path):
@@ -120,3 +120,27 @@ def test_half_precision_runs_keep_what_they_say(toy_engines, toy_ids, tmp_path):
     assert np.any(kept != exact)
     with pytest.raises(ContractError, match="bfloat16"):
         wb.extract(prompts_of(toy_ids), toy_engines(), out=tmp_path / "x", dtype="int3")
+
+
+def test_the_floor_repeats_in_four_ways_and_is_small(toy_engines, toy_ids, tmp_path):
+    floor = wb.measure_floor(prompts_of(toy_ids), toy_engines(), out=tmp_path / "floor", progress=False)
+    assert set(floor.kinds) == {"same engine", "batch slot", "order", "batch size"}
+    same = next(repeat for repeat in floor.repeats if repeat.kind == "same engine")
+    assert same.taps["final_norm"]["error_mean"] == 0
+    assert floor.value("final_norm", "error_worst") < 2e-6
+    with pytest.raises(RunExists):
+        wb.measure_floor(prompts_of(toy_ids), toy_engines(), out=tmp_path / "floor")
+
+
+def test_a_quantised_engine_stands_above_the_floor_and_a_repeat_does_not(toy_engines, toy_ids, tmp_path):
+    prompts = prompts_of(toy_ids)
+    floor = wb.measure_floor(prompts, toy_engines(), out=tmp_path / "floor", progress=False)
+    runs = {
+        name: wb.extract(prompts, toy_engines(precision), out=tmp_path / name, progress=False)
+        for name, precision in (("a", "fp32"), ("b", "fp32"), ("c", "int8"))
+    }
+    same = wb.compare(runs["a"], runs["b"], floor=floor)
+    other = wb.compare(runs["a"], runs["c"], floor=floor)
+    error = {drift.tap: drift.error_mean for drift in other.taps}
+    assert all(drift.error_mean == 0 for drift in same.taps)
+    assert error["final_norm"] > 1e3 * floor.value("final_norm", "error_mean")

@@ -95,10 +95,8 @@ class PatchRefused(EngineError):
     """A source tree is not one that the patch is proven for; nothing was written."""
 
 
-class RunExists(WorkbenchError, FileExistsError):
+class RunExists(WorkbenchError, ValueError):
     """A folder that would be written is already there."""
-
-    __str__ = WorkbenchError.__str__  # OSError formats errno and file name
 
 
 class StoreError(WorkbenchError, RuntimeError):

@@ -23,6 +23,7 @@ from workbench.store import Run, RunWriter, TapSpec, create_run
 from workbench.tokens import TokenTable, tokenize
 
 if TYPE_CHECKING:
+    from workbench.analysis.floors import Floor
     from workbench.engine.contract import Contract
     from workbench.prompts import PromptSet
     from workbench.tokens import Tokenizer
@@ -84,12 +85,8 @@ def extract(
         If the folder cannot be written.
     """
     folder = Path(out)
-    if not resume and folder.exists():
-        raise RunExists(
-            "the run folder must not exist yet",
-            f"{folder.name!r}, which does",
-            "Choose another name, or pass resume=True to go on with an interrupted run.",
-        )
+    if not resume:
+        _refuse_existing(folder)
     loaded = engine if isinstance(engine, Engine) else open_engine(engine)
     contract = loaded.contract
     tokens = tokens_for(prompts, contract, loaded.tokenizer, truncate=truncate, template=template)
@@ -153,6 +150,15 @@ def tokens_for(
     return tokens
 
 
+def _refuse_existing(folder: Path) -> None:
+    if folder.exists():
+        raise RunExists(
+            "the run folder must not exist yet",
+            f"{folder.name!r}, which does",
+            "Choose another name, or pass resume=True to go on with an interrupted run.",
+        )
+
+
 def tap_specs(contract: Contract, dtype: str) -> tuple[TapSpec, ...]:
     """Say how each tap of an engine is kept.
 
@@ -189,3 +195,70 @@ def _provenance(engine: Engine, plan: BatchPlan, truncate: bool, template: str |
         "truncate": truncate,
         "batch_plan": plan.digest,
     }
+
+
+def measure_floor(
+    prompts: PromptSet,
+    engine: Engine | str | Path,
+    *,
+    out: str | Path,
+    sample: int = 500,
+    seed: int = 0,
+    progress: bool = True,
+) -> Floor:
+    """Measure what repeating the same extraction already changes, for every tap.
+
+    The prompts are read again with the same passes, in the reverse order (another slot of the same batches), in a
+    random order (other neighbours), and in small batches; `compare(..., floor=)` gives every drift as a multiple of the
+    largest difference.
+
+    Parameters
+    ----------
+    prompts : PromptSet
+        What the runs to be compared hold.
+    engine : Engine or path
+        The reference engine.
+    out : str or Path
+        Folder for the repeat runs and `floor.json`; it must not exist.
+    sample : int
+        Most prompts to repeat, drawn with `seed`; the floor says how many rows it speaks of.
+    seed : int
+        Of the sample and the random order.
+    progress : bool
+        Show tokens per second and time left.
+
+    Returns
+    -------
+    Floor
+        Saved as `floor.json` too.
+
+    Raises
+    ------
+    RunExists
+        If `out` exists.
+    """
+    from workbench.analysis.floors import make_floor
+
+    folder = Path(out)
+    _refuse_existing(folder)
+    loaded = engine if isinstance(engine, Engine) else open_engine(engine)
+    random = np.random.default_rng(seed)
+    chosen = prompts
+    if len(prompts) > sample:
+        chosen = prompts.select(np.sort(random.choice(len(prompts), size=sample, replace=False)))
+    small = BatchPlan(tokens_per_pass=loaded.contract.limits.max_tokens, least_tokens=0)
+    ways = {
+        "reference": (chosen, None),
+        "same engine": (chosen, None),
+        "batch slot": (chosen.select(np.arange(len(chosen))[::-1]), None),
+        "order": (chosen.select(random.permutation(len(chosen))), None),
+        "batch size": (chosen, small),
+    }
+    folder.mkdir(parents=True)
+    runs = {
+        kind: extract(some, loaded, out=folder / kind.replace(" ", "-"), plan=plan, truncate=True, progress=progress)
+        for kind, (some, plan) in ways.items()
+    }
+    floor = make_floor(runs.pop("reference"), list(runs.items()))
+    floor.save(folder)
+    return floor
