@@ -27,6 +27,7 @@ from workbench.analysis.probe_scores import (
     token_outputs,
 )
 from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, Progress, rows_of
 
@@ -193,7 +194,7 @@ def fit_probe(
     shuffles: int = 20,
     balanced: bool = False,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Show = True,
 ) -> Probe:
     """Fit a linear probe and measure it on groups that it never saw.
 
@@ -229,10 +230,11 @@ def fit_probe(
     found = label_rows(run, labels, groups=groups, rows=rows, task=task)
     states = rows_of(run.tap(tap), rows=found.rows).take()
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)
-    return probe_states(
-        run, tap, found, states, fold_of_row,
-        method=method, alphas=alphas, shuffles=shuffles, balanced=balanced, seed=seed, progress=progress,
-    )  # fmt: skip
+    with shown(f"probe {tap}", progress, "fit") as report:
+        return probe_states(
+            run, tap, found, states, fold_of_row,
+            method=method, alphas=alphas, shuffles=shuffles, balanced=balanced, seed=seed, progress=report,
+        )  # fmt: skip
 
 
 def probe_states(
@@ -258,7 +260,7 @@ def probe_states(
     n_folds, rng = int(fold_of_row.max()) + 1, np.random.default_rng(seed)
     tokens = row_tokens(run)[found.rows]
     sets, n_token_sets = _label_sets(found, tokens, shuffles, rng, kind)
-    steps = n_folds + (n_folds * (n_folds - 1) // 2 if len(grid) > 1 and kind != "mean_difference" else 0)
+    steps = n_folds + (n_folds * (n_folds - 1) // 2 if len(grid) > 1 and kind == "ridge" else 0)
     done = iter(range(1, steps + 2))
     tick = (lambda: progress(next(done), steps + 1)) if progress else None
     unseen = held_out(states, sets, fold_of_row, kind, grid, n_classes=len(found.classes), balanced=balanced, tick=tick)

@@ -156,7 +156,8 @@ class ExactIndex:
         if self.metric == "l2":
             return np.asarray(np.minimum(2 * dots - mine - theirs, 0.0), np.float32)
         size = np.sqrt(mine) * np.sqrt(theirs)
-        return np.asarray(np.divide(dots, size, out=np.zeros_like(dots), where=size > 0))
+        with np.errstate(invalid="ignore"):  # a row with inf or NaN gets NaN here and is left out below
+            return np.asarray(np.divide(dots, size, out=np.zeros_like(dots), where=size != 0))
 
     def _is_paired(self) -> bool:
         """Tell whether all rows are stored as pairs of bfloat16 that can be read in place."""
