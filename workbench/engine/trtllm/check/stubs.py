@@ -64,6 +64,11 @@ class _BlankType(type):
     def __getattr__(cls, name: str) -> _BlankType:
         return _attribute(name)
 
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if len(arguments) == 1 and not options and callable(arguments[0]):
+            return arguments[0]  # as a decorator
+        return super().__call__(*arguments, **options)
+
     def __or__(cls, _other: object) -> _BlankType:
         return cls
 
