@@ -49,8 +49,8 @@ def test_visible_shows_what_would_hide():
 def test_the_page_admits_its_own_script_and_style_and_nothing_else():
     page = write_page({"blocks": []}, b"", title="</title><script>").decode()
     assert page.index("Content-Security-Policy") < page.index("<style>") < page.index("<script")
-    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.S)
-    styles = re.findall(r"<style>(.*?)</style>", page, re.S)
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     assert scripts == [script()]
     assert styles == [style()]
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
@@ -70,8 +70,27 @@ def test_the_page_admits_its_own_script_and_style_and_nothing_else():
     assert "</title><script>" not in page
 
 
-BANNED = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "createContextualFragment", "DOMParser", "srcdoc",
-          "setAttribute(\"style\"", "localStorage", "sessionStorage", "indexedDB", "fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "sendBeacon", "import(")  # fmt: skip
+BANNED = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "new Function",
+    "createContextualFragment",
+    "DOMParser",
+    "srcdoc",
+    'setAttribute("style"',
+    "localStorage",
+    "sessionStorage",
+    "indexedDB",
+    "fetch(",
+    "XMLHttpRequest",
+    "WebSocket",
+    "EventSource",
+    "sendBeacon",
+    "import(",
+)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -160,7 +179,19 @@ def test_selections_survive_as_text():
         back.mask(5)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1.5]", "[-1]", "[true]", '{"workbench":"selection","version":2,"rows":[]}', "[" * 10_000, '{"workbench":"selection","version":1}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1.5]",
+        "[-1]",
+        "[true]",
+        '{"workbench":"selection","version":2,"rows":[]}',
+        "[" * 10_000,
+        '{"workbench":"selection","version":1}',
+    ],
+)
 def test_what_is_no_selection_is_refused(text):
     with pytest.raises(ViewError):
         read_selection(text)

@@ -16,7 +16,9 @@ browser_test = pytest.mark.browser
 
 _WATCH = """
 window.__violations = [];
-document.addEventListener("securitypolicyviolation", (e) => window.__violations.push(`${e.violatedDirective} ${e.blockedURI}`));
+document.addEventListener("securitypolicyviolation", (e) => {
+  window.__violations.push(`${e.violatedDirective} ${e.blockedURI}`);
+});
 """
 
 
@@ -125,23 +127,32 @@ def inside(polygon, points):
 
 COLOURED = """(canvas) => {
   const d = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const spread = (i) => Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]);
   let n = 0;
-  for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 60 && Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 40) n += 1;
+  for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 60 && spread(i) > 40) n += 1;
   return n;
 }"""
 
 CONTRAST = """() => {
-  const lum = (c) => { const f = (v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(c[0]) + 0.7152 * f(c[1]) + 0.0722 * f(c[2]); };
+  const linear = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (c) => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
   const parse = (s) => { const m = s.match(/[\\d.]+/g).map(Number); return m.length === 3 ? [...m, 1] : m; };
-  const ground = (node) => { for (let n = node; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor); if (c[3] > 0.99) return c; } return [255, 255, 255, 1]; };
+  const ground = (node) => {
+    for (let n = node; n; n = n.parentElement) {
+      const c = parse(getComputedStyle(n).backgroundColor);
+      if (c[3] > 0.99) return c;
+    }
+    return [255, 255, 255, 1];
+  };
   const low = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const node = walk.currentNode.parentElement;
-    if (!walk.currentNode.data.trim() || !node.checkVisibility() || node.closest("script, noscript, :disabled")) continue;
-    const svg = node instanceof SVGElement;
-    const ink = parse(svg ? getComputedStyle(node).fill : getComputedStyle(node).color);
-    const [a, b] = [lum(ink), lum(ground(node))].sort((x, y) => y - x);
+    if (!walk.currentNode.data.trim() || !node.checkVisibility()) continue;
+    if (node.closest("script, noscript, :disabled")) continue;
+    const style = getComputedStyle(node);
+    const ink = parse(node instanceof SVGElement ? style.fill : style.color);
+    const [a, b] = [light(ink), light(ground(node))].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
     if (ratio < 4.5) low.push(`${ratio.toFixed(2)} ${node.tagName} ${walk.currentNode.data.slice(0, 40)}`);
   }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 _HOME = {"Selection": "selections", "read_selection": "selections", "report": "reporting"}
 
-__all__ = list(_HOME)  # noqa: PLE0605 - strings, all of them
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> object:

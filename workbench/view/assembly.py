@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from workbench.view.rows import DrawnRows, drawn_rows, row_pieces
 from workbench.view.wording import NO_FLOOR, headline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
     from workbench.analysis import Clusters, Comparison, Probe, Projection
     from workbench.store import Run
 
@@ -48,7 +49,8 @@ def sort_given(run: Run, more: Sequence[Any], projections: Sequence[Projection] 
     """
     from workbench.store import Run as StoredRun
 
-    runs, found = [run], {"projection": list(projections), "clusters": [], "probe": [], "comparison": []}
+    runs: list[Run] = [run]
+    found: dict[str, list[Any]] = {"projection": list(projections), "clusters": [], "probe": [], "comparison": []}
     for item in more:
         kind = getattr(item, "kind", None)
         if isinstance(item, StoredRun):
@@ -75,7 +77,7 @@ def _check_owner(runs: Sequence[Run], results: Sequence[Any]) -> None:
     for result in results:
         strange = set(result.provenance.runs) - known - {""}
         if strange:
-            got = f"a {result.kind} of run {sorted(strange)[0][:12]}"
+            got = f"a {result.kind} of run {min(strange)[:12]}"
             raise ViewError("results must belong to the runs of the report", got, "Pass that run too, or leave it out.")
 
 
@@ -103,13 +105,13 @@ def assemble(
     views = view_facts(given, projections, frames, rule)
     sections.append(provenance_section(given.runs, rows, views, rule, floor=floor, date=date))
     blocks = Blocks(compress=compress)
-    clause = drift_clause(given.comparisons[0]) if given.comparisons else None
+    clause = drift_clause(given.comparisons[0], given.runs) if given.comparisons else None
     doc = build_document(
         rows,
         heading=Heading(
             title=(title if rule.keep != 0 else None) or "Hidden-state report",
             headline=headline(run, given.probes, given.comparisons, rule, clause),
-            facts=facts_of(given, rows, rule),
+            facts=facts_of(given, rule),
             date=date,
         ),
         run=run_id(run),
@@ -125,7 +127,7 @@ def assemble(
         else f"Map of all {len(rows):,} rows",
         map_lead=_map_lead(given, frames),
     )
-    return doc, blocks.bytes()
+    return doc, blocks.joined()
 
 
 def _contents(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[ViewColumn], list[dict[str, Any]]]:
@@ -171,13 +173,13 @@ def _first_colour(columns: Sequence[ViewColumn], color: str | None, run: Run) ->
 
 
 def _floor(comparisons: Sequence[Comparison]) -> str:
-    measured = [comparison for comparison in comparisons if comparison.floor is not None]
-    return "measured" if measured else NO_FLOOR
+    floors = [comparison.floor for comparison in comparisons if comparison.floor is not None]
+    return f"measured, {len(floors[0].repeats)} repeats ({', '.join(floors[0].kinds)})" if floors else NO_FLOOR
 
 
 _LEADS: Mapping[str, str] = {
     "joint": "Both engines were fitted together: places can be compared from map to map.",
-    "transformed": "Fitted on the first engine; the second engine's rows are placed into the same frame, so places can be compared.",
+    "transformed": "Fitted on the first engine; the second is placed into the same frame, so places can be compared.",
     "aligned": "Both maps were fitted side by side and aligned: look for groups, not for small moves.",
     "independent": "Each engine was fitted by itself: the maps are linked by row, but places cannot be compared.",
 }

@@ -38,7 +38,7 @@ class Blocks:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         return self._add("json", text.encode("ascii"), packed=self.compress)
 
-    def bytes(self) -> bytes:
+    def joined(self) -> bytes:
         """Give the whole buffer."""
         return b"".join(self._parts)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FEW = 20  # whole numbers with at most so many values, each met several times, are classes rather than amounts
 
@@ -26,7 +28,9 @@ class ViewColumn:
     labels : tuple of str or None
         Names of the classes; None for numbers.
     free : bool
-        Whether the labels were made of prompts or tokens, so that a redacted page leaves them out.
+        Whether name and labels are made by the workbench, already redacted where they speak of prompts.
+    scale : {"linear", "log"}
+        Of the colours of numbers.
     """
 
     name: str
@@ -34,6 +38,7 @@ class ViewColumn:
     values: npt.NDArray[Any]
     labels: tuple[str, ...] | None = None
     free: bool = False
+    scale: Literal["linear", "log"] = "linear"
 
 
 def column_of(name: str, values: Sequence[Any], *, per: Literal["prompt", "row"] = "prompt") -> ViewColumn:
@@ -46,18 +51,28 @@ def column_of(name: str, values: Sequence[Any], *, per: Literal["prompt", "row"]
     return _classes(name, values, per)
 
 
-def number_column(name: str, values: npt.ArrayLike, *, per: Literal["prompt", "row"] = "row") -> ViewColumn:
-    """Make a column of numbers."""
-    return ViewColumn(name=name, per=per, values=_compact(np.asarray(values, np.float64)))
+def number_column(
+    name: str,
+    values: npt.ArrayLike,
+    *,
+    per: Literal["prompt", "row"] = "row",
+    scale: Literal["linear", "log"] = "linear",
+) -> ViewColumn:
+    """Make a column of numbers that the workbench computed."""
+    return ViewColumn(name=name, per=per, values=_compact(np.asarray(values, np.float64)), free=True, scale=scale)
 
 
-def colour_range(values: npt.NDArray[Any]) -> dict[str, Any]:
+def colour_range(values: npt.NDArray[Any], scale: str = "linear") -> dict[str, Any]:
     """Give the ends of a colour scale.
 
     Signed numbers get ends of equal size around 0. Ends move inwards to the 1st and 99th percentile where a few
     values would otherwise leave all others in one colour.
     """
     finite = values[np.isfinite(values)].astype(np.float64)
+    if scale == "log":
+        finite = finite[finite > 0]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.1, 1.0)
+        return {"low": low, "high": high, "signed": False, "clipped": False}
     if not len(finite):
         return {"low": 0.0, "high": 1.0, "signed": False, "clipped": False}
     low, high = float(finite.min()), float(finite.max())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.view.blocks import Blocks
 from workbench.view.columns import ViewColumn, colour_range
 from workbench.view.maps import MapFrame, map_documents
-from workbench.view.redaction import Redaction
 from workbench.view.rows import DrawnRows, plain_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from workbench.view.blocks import Blocks
+    from workbench.view.redaction import Redaction
 
 DOCUMENT_VERSION = 1
 
@@ -103,7 +106,11 @@ def build_document(
 def _column(column: ViewColumn, number: int, rule: Redaction, blocks: Blocks) -> dict[str, Any]:
     made = {"name": rule.column(column.name, number) if not column.free else column.name, "per": column.per}
     if column.labels is None:
-        return made | {"kind": "number", "values": blocks.array(column.values)} | colour_range(column.values)
+        return (
+            made
+            | {"kind": "number", "values": blocks.array(column.values), "scale": column.scale}
+            | colour_range(column.values, column.scale)
+        )
     labels = rule.labels("" if column.free else column.name, column.labels)
     return made | {"kind": "category", "values": blocks.array(column.values), "labels": blocks.json(labels)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.view.comparison_section import drift_fact
@@ -12,15 +11,16 @@ from workbench.view.provenance import engine_name, field
 from workbench.view.wording import best, signed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.view.assembly import Given
     from workbench.view.redaction import Redaction
-    from workbench.view.rows import DrawnRows
 
 
 _OURS = ("method", "together", "metric", "task")  # parameters whose texts are the workbench's own words
 
 
-def facts_of(given: Given, rows: DrawnRows, rule: Redaction) -> list[dict[str, str | None]]:
+def facts_of(given: Given, rule: Redaction) -> list[dict[str, str | None]]:
     """Choose at most five numbers: what was read, with what, and what was found."""
     run = given.runs[0]
     width = next((tap.width for tap in run.manifest.taps if tap.name == run.taps[-1]), 0)
@@ -76,14 +76,12 @@ def view_facts(
         title = f"Map: {method_name(frame.method)} at {frame.tap}"
         made = _made(projections[number], rule) if projections else []
         views.append((title, [["badge", frame.badge], *made, *[list(fact) for fact in frame.facts]]))
-    for result in (*given.clusters, *given.probes, *given.comparisons):
-        views.append((_title(result), _made(result, rule)))
-    return views
+    results = (*given.clusters, *given.probes, *given.comparisons)
+    return views + [(_title(result), _made(result, rule)) for result in results]
 
 
 def _title(result: Any) -> str:
-    tap = getattr(result, "tap", None) or ", ".join(result.provenance.taps[:3])
-    return f"{result.kind.capitalize()} at {tap}"
+    return f"{result.kind.capitalize()} at {', '.join(result.provenance.taps[:4])}"
 
 
 def _made(result: Any, rule: Redaction) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,8 @@ from workbench.view.pairing import partners, take
 from workbench.view.provenance import engine_name, run_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.analysis import Projection
     from workbench.store import Run
     from workbench.view.rows import DrawnRows
@@ -75,7 +76,8 @@ def _frame(
         wanted = rows.ids if place == 0 or twins is None else twins
         panes.append(_pane(projection, number, runs[place], wanted, place))
     trust = projection.trust
-    note = f"trustworthiness {trust.trustworthiness:.2f}, continuity {trust.continuity:.2f} (k = {trust.k}, {trust.n:,} rows)"
+    measured = f"k = {trust.k}, {trust.n:,} rows"
+    note = f"trustworthiness {trust.trustworthiness:.2f}, continuity {trust.continuity:.2f} ({measured})"
     facts = [
         ["map quality", note],
         ["rows fitted", f"{projection.fitted_rows:,}"],

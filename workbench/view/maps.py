@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.view.blocks import Blocks
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.view.blocks import Blocks
 
 # Badges under which the panes of a map share one frame; elsewhere each pane is its own picture and no distance between
 # panes means anything.

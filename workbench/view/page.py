@@ -1,4 +1,4 @@
-"""One offline file: a document in JSON, one buffer, one style sheet, one script, and a policy that admits nothing else."""
+"""One offline file: a document, one buffer, one style sheet, one script, and a policy that admits nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row of another run is the same token of the same prompt: by prompt hash and position, never by place in a file."""
+"""Which row of another run is the same token of the same prompt."""
 
 from __future__ import annotations
 
@@ -13,37 +13,24 @@ if TYPE_CHECKING:
 
 
 def partners(rows: DrawnRows, other: Run) -> npt.NDArray[np.int64]:
-    """Find the twin of each drawn row.
-
-    Parameters
-    ----------
-    rows : DrawnRows
-        Of one run.
-    other : Run
+    """Find the twin of each drawn row, as `compare` joins rows.
 
     Returns
     -------
     int64 [row]
-        Row id in `other`; -1 where it has no such row. Of equal prompts the first stands for the first, and so on.
+        Row id in `other`; -1 where it has no such row.
+
+    Raises
+    ------
+    AnalysisError
+        If the runs share no prompt, or a common one has other token ids.
     """
-    return _match(_keys(rows.run)[rows.ids], _keys(other))
+    from workbench.analysis.joining import join_rows
 
-
-def _keys(run: Run) -> npt.NDArray[np.str_]:
-    seen: dict[str, int] = {}
-    names = []
-    for digest in run.prompts.hashes:
-        seen[digest] = seen.get(digest, 0) + 1
-        names.append(f"{digest} {seen[digest]}")
-    prompt = np.asarray(run.prompt_of_rows(), np.int64)
-    index = np.asarray(run.token_index(), np.int64)
-    # the place among the rows of its prompt tells apart offsets that name one token twice
-    return np.array([f"{names[p]} {t}" for p, t in zip(prompt.tolist(), index.tolist(), strict=True)], dtype=np.str_)
-
-
-def _match(wanted: npt.NDArray[np.str_], there: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
-    place = {key: row for row, key in reversed(list(enumerate(there.tolist())))}
-    return np.array([place.get(key, -1) for key in wanted.tolist()], np.int64)
+    joined = join_rows(rows.run, other)
+    twins = np.full(rows.run.n_rows, -1, np.int64)
+    twins[joined.rows_a] = joined.rows_b
+    return twins[rows.ids]
 
 
 def take(values: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:

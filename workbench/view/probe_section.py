@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,8 @@ import numpy as np
 from workbench.view.columns import ViewColumn, number_column
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.analysis import Probe
     from workbench.view.redaction import Redaction
     from workbench.view.rows import DrawnRows
@@ -77,8 +78,8 @@ def _section(probes: Sequence[Probe], rule: Redaction, engines: Sequence[str]) -
 
 def _lead(probe: Probe, rule: Redaction) -> str:
     unit = "R² of held-out groups" if probe.task == "regression" else "accuracy on held-out groups"
-    by = rule.word(probe.group_by) or "group"
-    return f"{unit[0].upper()}{unit[1:]}: {probe.folds} folds, rows of one {by} never on both sides, penalty chosen inside each fold."
+    by = (rule.word(probe.group_by) or "group").removeprefix("equal ")
+    return f"{unit[0].upper()}{unit[1:]}: {probe.folds} folds, rows of equal {by} never on both sides."
 
 
 def _entry(probe: Probe, engine: str, rule: Redaction) -> dict[str, Any]:
@@ -97,9 +98,9 @@ def _rows(probe: Probe, rule: Redaction) -> list[list[Any]]:
     targets = targets_of(probe, rule)
     low, high = probe.interval
     rest = [
-        f"{low:.3f} to {high:.3f}",
+        _range(low, high),
         round(probe.control, 4),
-        f"{probe.control_range[0]:.3f} to {probe.control_range[1]:.3f}",
+        _range(*probe.control_range),
         _rounded(probe.baseline),
         _rounded(probe.token_baseline),
         _rounded(probe.selectivity),
@@ -114,6 +115,10 @@ def _rows(probe: Probe, rule: Redaction) -> list[list[Any]]:
             ["", target, _rounded(score), *[None] * len(rest)] for target, score in zip(targets, scores, strict=True)
         ]
     return rows
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.3f} to {high:.3f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _notes(probes: Sequence[Probe]) -> list[str]:

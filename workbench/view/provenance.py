@@ -181,10 +181,9 @@ def provenance_section(
     floor: str,
     date: str,
 ) -> dict[str, Any]:
-    """Build the section: one group for the model, one for each engine, for the prompts, for each view, for this page."""
+    """Build the section: a group for the model, each engine, the prompts, each view, and this page."""
     groups = [{"title": "Model", "facts": engine_facts(runs[0], rule, _MODEL_FACTS)}]
-    for run in runs:
-        groups.append({"title": f"Engine {engine_name(run)}", "facts": engine_facts(run, rule)})
+    groups += [{"title": f"Engine {engine_name(run)}", "facts": engine_facts(run, rule)} for run in runs]
     groups.append({"title": "Prompts", "facts": prompt_facts(runs[0], rows, rule)})
     groups += [{"title": title, "facts": facts} for title, facts in views]
     page = [["workbench", __version__], ["date", date], ["noise floor", floor]]

@@ -5,16 +5,16 @@ Redaction happens before anything is packed, so that what is left out is nowhere
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from workbench.errors import ViewError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     from workbench.prompts import PromptSet
 
 ALL = "all"

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -100,7 +100,7 @@ def report(
         redact=redact,
         keep_columns=keep_columns,
         token_text=token_text,
-        date=date or datetime.datetime.now(datetime.UTC).date().isoformat(),
+        date=date or dt.datetime.now(dt.UTC).date().isoformat(),
         limit=limit,
         seed=seed,
         compress=compress,

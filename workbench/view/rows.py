@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ import numpy.typing as npt
 from workbench.errors import ViewError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.store import Run
 
 MAX_ROWS = 50_000  # a map beyond it is slow to draw and to lasso in a browser without a GPU

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.canonical import canonical_json
 from workbench.errors import ViewError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SELECTION_VERSION = 1
 _STATE_ENDING = ".views.json"

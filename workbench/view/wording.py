@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.view.probe_section import metric_of, targets_of
 from workbench.view.provenance import model_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workbench.analysis import Comparison, Probe
     from workbench.store import Run
     from workbench.view.redaction import Redaction
@@ -20,7 +21,15 @@ def figure(value: float) -> str:
     """Write a number to two or three figures, the way the page does."""
     if value == 0:
         return "0"
-    return f"{value:.2e}" if not 1e-4 <= abs(value) < 1e6 else f"{value:.3g}"
+    return _power(value) if not 1e-4 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power(value: float) -> str:
+    head, tail = f"{value:.1e}".split("e")
+    return f"{head} × 10{str(int(tail)).translate(_RAISED)}"
 
 
 def signed(value: float) -> str:
@@ -28,9 +37,14 @@ def signed(value: float) -> str:
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "\N{MINUS SIGN}")
 
 
+def times(value: float) -> str:
+    """Write a multiple to three figures, without exponent up to billions."""
+    return f"{float(f'{value:.3g}'):,.0f}" if 100 <= value < 1e9 else figure(value)
+
+
 def percent(value: float) -> str:
     """Write a share; small ones with a power of ten."""
-    return f"{100 * value:.2g} %" if value >= 1e-4 else f"{figure(value)} relative"
+    return f"{100 * value:.2g} %" if value >= 1e-4 else figure(value)
 
 
 def best(probes: Sequence[Probe]) -> Probe | None:

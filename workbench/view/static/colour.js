@@ -59,13 +59,15 @@ function paint(column, n, dark) {
 }
 
 function paintNumbers(column, n, dark) {
-  const { low, high, signed } = column.range;
+  const { low, high, signed, log } = column.range;
   const ramp = signed ? diverging(dark) : sequential(dark);
   const styles = [...ramp.map((fill) => ({ fill, shape: "circle" })), OTHER];
   const codes = new Uint8Array(n);
-  const span = high - low || 1;
+  const on = log ? (v) => Math.log10(Math.max(v, low)) : (v) => v;
+  const from = on(low);
+  const span = on(high) - from || 1;
   for (let i = 0; i < n; i += 1) {
-    const t = (column.at(i) - low) / span;
+    const t = (on(column.at(i)) - from) / span;
     codes[i] = Number.isNaN(t) ? LEVELS : Math.min(LEVELS - 1, Math.max(0, Math.floor(t * LEVELS)));
   }
   return { codes, styles, kind: "number", ramp, low, high, signed };

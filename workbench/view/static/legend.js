@@ -55,7 +55,7 @@ class Legend {
     const bar = svg("svg", { class: "wb-ramp", viewBox: `0 0 ${LEVELS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" });
     ramp.forEach((fill, i) => bar.append(svg("rect", { x: i, y: 0, width: 1.05, height: 10, fill })));
     const cut = column.range.clipped ? ["≤ ", "≥ "] : ["", ""];
-    const ends = [cut[0] + figure(low), signed ? "0" : figure((low + high) / 2), cut[1] + figure(high)];
+    const ends = [cut[0] + figure(low), signed ? "0" : figure(column.range.log ? Math.sqrt(low * high) : (low + high) / 2), cut[1] + figure(high)];
     const scale = el("div", { class: "wb-scale" }, bar, el("div", { class: "wb-ends" }, ends.map((t) => el("span", {}, t))));
     const input = (index, label) => {
       const node = el("input", { type: "number", step: "any", "aria-label": label, placeholder: figure(index ? column.range.high : column.range.low) });

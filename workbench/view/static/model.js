@@ -98,12 +98,12 @@ class Model {
 }
 
 class Column {
-  constructor({ name, kind, per, values, labels, low, high, signed, clipped }, blocks, prompt) {
+  constructor({ name, kind, per, values, labels, low, high, signed, clipped, scale }, blocks, prompt) {
     this.name = name;
     this.kind = kind;
     this.values = blocks[values];
     this.prompt = per === "prompt" ? prompt : null;
-    if (kind === "number") this.range = { low, high, signed, clipped };
+    if (kind === "number") this.range = { low, high, signed, clipped, log: scale === "log" };
     else {
       this.labels = blocks[labels];
       this.missing = this.labels.length;

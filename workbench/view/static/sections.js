@@ -52,19 +52,22 @@ function worstTable(data, explorer) {
 
 function clusterSection(data, explorer) {
   const root = section(data.title, data.lead);
-  const rows = data.entries.map(({ name, size, share, words: tokens, code }) => {
-    const column = explorer === null ? null : explorer.model.columns[data.column];
-    const pick = column === null ? say(name, 80) : el("button", { type: "button", class: "wb-link", on: { click: (event) => {
-      const chosen = [];
-      for (let i = 0; i < explorer.model.n; i += 1) if (column.at(i) === code) chosen.push(i);
-      explorer.model.select(chosen, howOf(event));
-    } } }, say(name, 80));
-    return [pick, size, `${(100 * share).toFixed(1)} %`, tokens];
-  });
-  const withWords = data.entries.some((entry) => entry.words);
-  root.append(grid(withWords ? ["cluster", "rows", "share", "distinctive tokens"] : ["cluster", "rows", "share"], withWords ? rows : rows.map((r) => r.slice(0, 3)), { numbers: [1, 2], caption: "Clusters" }));
+  const rows = data.entries.map(({ name, size, share, code }) => [clusterName(data.column, name, code, explorer), size, `${(100 * share).toFixed(1)} %`]);
+  root.append(grid(["cluster", "rows", "share"], rows, { numbers: [1, 2], caption: "Clusters" }));
   if (data.notes.length) root.append(notes(data.notes));
   return root;
+}
+
+/** The name of a cluster, as a button that selects its rows where there is a map. */
+function clusterName(index, name, code, explorer) {
+  if (explorer === null) return say(name, 80);
+  const { model } = explorer;
+  const choose = (event) => {
+    const rows = [];
+    for (let i = 0; i < model.n; i += 1) if (model.columns[index].at(i) === code) rows.push(i);
+    model.select(rows, howOf(event));
+  };
+  return el("button", { type: "button", class: "wb-link", on: { click: choose } }, say(name, 80));
 }
 
 function card({ title, facts }) {

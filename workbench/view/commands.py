@@ -1,0 +1,80 @@
+"""The verb `report`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from workbench.store import Run
+
+EXAMPLES = """workbench report runs/first --out report.html
+workbench report runs/fp32 runs/int8 --floor runs/floor --color continent
+workbench report runs/first --probe latitude --clusters 12 --umap
+workbench report runs/first --redact all --keep-column continent"""
+
+
+def add_commands(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "report",
+        help="show one run, or two side by side, as one offline HTML file",
+        description="Show one run, or two side by side and compared, as one offline HTML file.",
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("first", metavar="RUN", type=Path, help="run folder")
+    parser.add_argument("second", metavar="RUN2", type=Path, nargs="?", help="the same prompts by another engine")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file to write (default: report.html)")
+    parser.add_argument("--tap", help="tap of map, clusters and probes (default: the last of the run)")
+    parser.add_argument("--color", metavar="COLUMN", help="column that colours the map at first")
+    parser.add_argument("--umap", action="store_true", help="also fit a UMAP map, which takes a while")
+    parser.add_argument("--clusters", type=int, metavar="K", help="also find K clusters")
+    parser.add_argument("--probe", action="append", default=[], metavar="COLUMN", help="also fit a linear probe")
+    parser.add_argument("--floor", type=Path, help="measured noise floor for the comparison")
+    parser.add_argument("--title", help="a few words")
+    parser.add_argument("--redact", type=_redact, metavar="N|all", help="keep N characters of each prompt, or none")
+    parser.add_argument("--keep-column", action="append", default=[], metavar="COLUMN", help="shown though redacted")
+    parser.set_defaults(run=_report)
+
+
+def _redact(text: str) -> int | str:
+    return text if text == "all" else int(text)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from workbench.store import open_run
+    from workbench.view.reporting import report
+
+    runs = [open_run(path) for path in (options.first, options.second) if path is not None]
+    path = report(
+        *runs,
+        *_results(runs, options),
+        out=options.out,
+        color=options.color,
+        title=options.title,
+        redact=options.redact,
+        keep_columns=options.keep_column,
+    )
+    print(path)
+    return 0
+
+
+def _results(runs: Sequence[Run], options: argparse.Namespace) -> list[Any]:
+    from workbench.analysis import cluster, compare, fit_probe, project
+
+    tap = options.tap or runs[0].taps[-1]
+    found: list[Any] = []
+    if options.tap or options.umap:
+        found.append(project(runs, tap, "pca"))
+    if options.umap:
+        found.append(project(runs, tap, "umap"))
+    if options.clusters:
+        found.append(cluster(runs[0], tap, k=options.clusters))
+    found += [fit_probe(runs[0], tap, column) for column in options.probe]
+    if len(runs) > 1:
+        found.append(compare(runs[0], runs[1], floor=options.floor))
+    return found
