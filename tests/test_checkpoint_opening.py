@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attacks import gguf_files, safetensors_files
+from attacks.mapping import mutants
 from conftest import FAMILIES, needs_smollm2
 from safetensors.numpy import load_file, save_file
 
@@ -239,6 +240,37 @@ def test_any_config_gives_a_refusal_or_a_checkpoint(folder, golden):
             except CheckpointError as refusal:
                 assert str(refusal).isprintable(), config  # noqa: PT017 - most configs may open or not
     assert 50 < n_open < 700
+
+
+def test_any_metadata_gives_a_refusal_or_a_checkpoint(tmp_path):
+    head, data = gguf_files.toy_llama()
+    path = tmp_path / "toy.gguf"
+    path.write_bytes(head + data)
+    sound = open_checkpoint(path)
+    assert (sound.tokenizer_problem, sound.unused_tensors()) == (None, ())
+    n_open = 0
+    for mutant in mutants(head, 2_000, seed=5):
+        path.write_bytes(mutant + data)
+        try:
+            checkpoint = open_checkpoint(path)
+        except CheckpointError:
+            continue
+        n_open += 1
+        assert all(
+            checkpoint.weights[name].shape == checkpoint.weights.shape(name) for name in checkpoint.weights.names()
+        )
+        if checkpoint.tokenizer is not None:
+            checkpoint.tokenizer.decode(checkpoint.tokenizer.encode("ab"))
+    assert 50 < n_open < 1_500
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("num_hidden_layers", "n_layers"), ("num_attention_heads", "n_heads"), ("head_dim", "head_dim")]
+)
+def test_a_huge_size_is_refused_at_once(folder, key, name):
+    _change_config(folder, **{key: 1 << 31})
+    with pytest.raises(CheckpointError, match=f"{name} of"):
+        open_checkpoint(folder)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,37 @@ def build(
     return head + bytes(-len(head) % alignment) + data
 
 
+def toy_llama():
+    """A GGUF file that opens as a decoder of one block with a tokenizer: header and data."""
+    numbers = {
+        "block_count": 1,
+        "context_length": 64,
+        "embedding_length": 32,
+        "feed_forward_length": 64,
+        "vocab_size": 5,
+    }
+    numbers |= {"attention.head_count": 2, "attention.head_count_kv": 1, "rope.dimension_count": 16}
+    keys = [key("general.architecture", STRING, "llama")]
+    keys += [key(f"llama.{name}", U32, value) for name, value in numbers.items()]
+    keys += [key("llama.rope.freq_base", F32, 1e4), key("llama.attention.layer_norm_rms_epsilon", F32, 1e-5)]
+    keys += [key("tokenizer.ggml.model", STRING, "gpt2"), key("tokenizer.ggml.pre", STRING, "smollm")]
+    keys += [key("tokenizer.ggml.tokens", [STRING], ["a", "b", "ab", "<|e|>", "c"])]
+    keys += [key("tokenizer.ggml.token_type", [I32], [1, 1, 1, 3, 1]), key("tokenizer.ggml.merges", [STRING], ["a b"])]
+    shapes = {"token_embd": (32, 5), "output_norm": (32,), "blk.0.attn_norm": (32,), "blk.0.ffn_norm": (32,)}
+    shapes |= {
+        "blk.0.attn_q": (32, 32),
+        "blk.0.attn_k": (32, 16),
+        "blk.0.attn_v": (32, 16),
+        "blk.0.attn_output": (32, 32),
+    }
+    shapes |= {"blk.0.ffn_gate": (32, 64), "blk.0.ffn_up": (32, 64), "blk.0.ffn_down": (64, 32)}
+    tensors, at = [], 0
+    for name, sizes in shapes.items():
+        tensors.append(tensor(f"{name}.weight", sizes, 0, at))
+        at += 4 * int(np.prod(sizes))
+    return build(keys, tensors, b""), bytes(at)
+
+
 def with_key(name, kind, value):
     return build((*(k for k in KEYS if not k.startswith(text(name))), key(name, kind, value)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from workbench.store.opening import open_inside
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from workbench.store.taparray import TapArray
 
@@ -126,19 +128,23 @@ class Batches:
         ChecksumMismatch
             If its bytes are not those that were written; names segment and batch.
         """
-        if (array.name, number) in self._good:
-            return
+        if (array.name, number) not in self._good:
+            self.check_rows(array.name, number, np.ascontiguousarray(array.raw(*self.rows(number))))
+            self._good.add((array.name, number))
+
+    def check_rows(self, name: str, number: int, raw: NDArray[Any]) -> None:
+        """Hold stored bits [row, d_model] against the checksum of one batch of one tap; see `check`."""
         part, record = self.items[number]
         rows = self.rows(number)
-        segment = self._segment_of(array.name, number)
-        at = [tap.name for tap in self.manifest.taps].index(array.name)
+        segment = self._segment_of(name, number)
+        at = [tap.name for tap in self.manifest.taps].index(name)
         spec = self.manifest.taps[at]
         identity = BatchIdentity(
             store_id=bytes.fromhex(part.store_id), run_id=bytes.fromhex(part.run_id), segment=segment,
             batch=record.batch, first_row=record.first_row, stop_row=record.stop_row, dtype=spec.dtype,
             width=spec.width, input_hash=record.input_hash, lease=record.lease,
         )  # fmt: skip
-        found = batch_checksum(identity, np.ascontiguousarray(array.raw(*rows)))
+        found = batch_checksum(identity, raw)
         if found != record.taps[at].checksum:
             first, stop = self.prompts(number)
             raise ChecksumMismatch(
@@ -146,7 +152,6 @@ class Batches:
                 found.hex(),
                 f"Rows {rows[0]} to {rows[1] - 1} (prompts {first} to {stop - 1}) are damaged; extract them again.",
             )
-        self._good.add((array.name, number))
 
     def _segment_of(self, tap: str, number: int) -> str:
         part, _ = self.items[number]

@@ -112,7 +112,7 @@ def prompts_table(folder: Path, checksum: str) -> pa.Table:
     if (found := digest_hex(data)) != checksum:
         raise ChecksumMismatch(f"{PROMPTS} must have checksum {checksum}", found, "Restore it from a copy.")
     try:
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True, use_threads=len(data) > 1 << 20)
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"{PROMPTS} must be a table", str(error)[:120], "Restore it from a copy.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import uuid
@@ -232,12 +233,19 @@ class _Work:
         except BaseException as error:
             journal.close()
             segments.close()
-            remove_debris(self.folder)
+            self._undo()
             lock.release()
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise self._full(error) from error
             raise
         return RunWriter(self.session(lock, manifest, segments, journal, origin))
+
+    def _undo(self) -> None:
+        """Remove a folder that this call made and could not fill."""
+        with contextlib.suppress(OSError, StoreError):
+            for name in (MANIFEST, PREVIOUS):
+                (self.folder / name).unlink(missing_ok=True)
+            remove_debris(self.folder)
 
     def session(
         self, lock: WriterLock, manifest: ManifestFile, segments: SegmentWriter, journal: JournalWriter, origin: Origin
@@ -277,7 +285,7 @@ class _Work:
     def _manifest(self, origin: Origin, files: dict[str, str], segments: SegmentWriter) -> Manifest:
         part = PartEntry(
             store_id=origin.store_id, run_id=origin.run_id, journal="journal", first_prompt=0,
-            n_prompts=len(self.prompts), first_row=0, n_rows=self.n_rows,
+            n_prompts=len(self.prompts), first_row=0, n_rows=self.n_rows, shards=self.bounds,
         )  # fmt: skip
         counts = Counts(
             prompts=len(self.prompts), tokens=int(self.tokens.offsets[-1]), rows=self.n_rows,

@@ -238,7 +238,7 @@ def _slots(read: SlotReader, size_bytes: int, n_taps: int) -> Iterator[tuple[int
         data = read(start * size, (stop - start) * size)
         if len(data) != (stop - start) * size:
             raise _damaged("journal", f"hold {size_bytes} bytes", "fewer while reading")
-        used = np.frombuffer(data, dtype=np.uint8).reshape(-1, size).any(axis=1)
+        used = np.count_nonzero(np.frombuffer(data, dtype=np.uint8).reshape(-1, size), axis=1) > 0
         n_used = int(np.flatnonzero(used)[-1]) + 1 if used.any() else 0
         texts = _good_copies(data[: n_used * size], n_taps) if n_used else []
         for at in range(n_used):

@@ -100,7 +100,15 @@ class SegmentEntry(_Entry):
 
 
 class PartEntry(_Entry):
-    """Rows written by one writer: a run has one, a merged run several."""
+    """Rows written by one writer: a run has one, a merged run several.
+
+    Attributes
+    ----------
+    shards : tuple of int
+        Prompts of the part at which its shards begin, and its number of prompts.
+    records, records_digest : str or None
+        Batch records once sealed, packed, if they are few enough; and their digest.
+    """
 
     store_id: str
     run_id: str
@@ -109,6 +117,7 @@ class PartEntry(_Entry):
     n_prompts: int
     first_row: int
     n_rows: int
+    shards: tuple[int, ...]
     n_batches: int | None = None
     records: str | None = None
     records_digest: str | None = None

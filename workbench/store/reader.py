@@ -216,10 +216,14 @@ class Run:
         return self.all_offsets[: self.n_prompts + 1]
 
     @property
+    def all_tokens(self) -> NDArray[np.int32]:
+        """Token ids of all prompts that the run is meant to hold, flat; int32 [token]."""
+        return np.asarray(self._tokens.array("ids", "I32"))
+
+    @property
     def tokens(self) -> NDArray[np.int32]:
         """Token ids of the stored prompts, flat; int32 [token]."""
-        ids: NDArray[np.int32] = self._tokens.array("ids", "I32")
-        return ids[: int(self.offsets[-1])]
+        return self.all_tokens[: int(self.offsets[-1])]
 
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:

@@ -60,6 +60,8 @@ class JournalWriter:
         self.name, self.records = name, list(records)
         self._fd = self._disk.open(self._folder / name)
         self._slots = size_bytes // self._slot_bytes
+        if self.records:  # a crash may have left one good copy of it
+            self._disk.write(self._fd, slot_of(self.records[-1]), len(records) * self._slot_bytes)
         blank = bytes(self._slot_bytes)
         for slot in range(len(records) + 1, self._slots):
             self._disk.write(self._fd, blank, slot * self._slot_bytes)

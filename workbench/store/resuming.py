@@ -56,6 +56,7 @@ def resume_run(work: Work) -> RunWriter:
 
 def _session(work: Work, lock: WriterLock, manifest: Manifest) -> Session:
     part = manifest.parts[0]
+    work.bounds = part.shards  # as the files were made, whatever the options say now
     origin = Origin(store_id=part.store_id, run_id=part.run_id)
     segments = SegmentWriter(work.folder, work.disk, work.taps, origin)
     journal = work.journal(origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def segment_header(entry: SegmentEntry, tap: TapSpec, origin: Origin) -> bytes:
     """Write the header of a segment, with the ids that the reader checks."""
     metadata = {
         "format": str(FORMAT), "store": origin.store_id, "run": origin.run_id, "segment": entry.segment,
-        "tap": entry.tap, "first_row": str(entry.first_row),
+        "tap": entry.tap,
     }  # fmt: skip
     return rows_header(STORAGE_TYPES[tap.dtype], (entry.capacity, tap.width), metadata)
 
@@ -86,6 +87,8 @@ def check_header(fd: int, entry: SegmentEntry, tap: TapSpec, origin: Origin) -> 
     if (rows.dtype, rows.shape) != (tap.dtype, (entry.capacity, tap.width)):
         must = f"{entry.file} must hold {tap.dtype} [row={entry.capacity}, {tap.width}]"
         raise StoreError(must, f"{rows.dtype} {list(rows.shape)}", "It is damaged.")
+    if os.pread(fd, ROWS_AT, 0) != segment_header(entry, tap, origin):
+        raise StoreError(f"{entry.file} must have the header that was written", "other bytes", "It is damaged.")
 
 
 class SegmentWriter:
@@ -136,6 +139,9 @@ class SegmentWriter:
         if not len(payload):
             return
         entry = self.entry_at(tap, first_row)
+        if first_row + len(payload) > entry.stop_row:
+            must = f"a write to {entry.file} must end by row {entry.stop_row}"
+            raise StoreError(must, str(first_row + len(payload)), "Report this with the manifest.")
         offset = ROWS_AT + (first_row - entry.first_row) * self._row_bytes[tap]
         self._disk.write(self._descriptor(entry), payload, offset)
 

@@ -48,7 +48,7 @@ class SegmentReader:
             If the file is missing, cut, or of another run.
         """
         if self._rows is None:
-            self._open()
+            self.open()
             if is_network(self._folder):
                 raise StoreError("rows on a network file system must be read", "a map", "Report this.")
             data = mmap.mmap(self._fd, self._size, access=mmap.ACCESS_READ)
@@ -61,7 +61,7 @@ class SegmentReader:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read rows of the run by pread; unsigned integers [row, d_model]."""
-        self._open()
+        self.open()
         row_bytes = self._tap.width * self._kind.itemsize
         out = np.empty((stop - start, self._tap.width), dtype=self._kind.bits)
         view = memoryview(out.data).cast("B")
@@ -73,7 +73,8 @@ class SegmentReader:
             view, at = view[done:], at + done
         return out
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Open the file and check its header and size."""
         if self._fd >= 0:
             return
         names = [self.entry.file] if self.entry.state == "sealed" else [f"{self.entry.file}.part", self.entry.file]
@@ -230,6 +231,17 @@ class TapArray:
         if self._network:
             return segment.read(begin, end)
         return segment.rows()[begin - segment.entry.first_row : end - segment.entry.first_row]
+
+    def open_files(self) -> None:
+        """Open and check every segment file that holds rows of this array.
+
+        Raises
+        ------
+        StoreError
+            If one is missing, cut, or of another run.
+        """
+        for segment in self._segments:
+            segment.open()
 
     def blocks(self, size_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Go through all rows in order, checking each batch before its first row is given.
