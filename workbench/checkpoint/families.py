@@ -11,12 +11,15 @@ from workbench.checkpoint.hf_families import HARMLESS, HF_FAMILIES, MUST
 from workbench.checkpoint.places import locate
 from workbench.checkpoint.table import CHECK, Facts, Family, layers_from
 from workbench.checkpoint.weights import Weights
-from workbench.errors import UnsupportedError, shown
+from workbench.errors import CheckpointError, UnsupportedError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workbench.checkpoint.source import TensorFile
+
+# Far above what is published: a hostile number must not become a long loop.
+MAX_SIZES = {"n_layers": 4096, "n_heads": 65_536, "n_kv_heads": 65_536, "head_dim": 65_536, "max_positions": 1 << 40}
 
 
 def resolve(source: TensorFile, config: Mapping[str, Any]) -> tuple[DecoderConfig, Weights]:
@@ -89,6 +92,10 @@ def decoder_from(facts: Facts, family: Family) -> DecoderConfig:
     for name, rule in family.sizes.items():
         facts.size[name] = facts.number(rule, name)
     size: dict[str, Any] = dict(facts.size)
+    for name, value in size.items():
+        cap = MAX_SIZES.get(name, 1 << 24)
+        if value > cap:  # before anything is made that has one entry a layer, head or component
+            raise CheckpointError(f"{name} of {facts.label} must be at most {cap}", f"{value}", CHECK)
     if "head_dim" in size and size["n_heads"] % size["n_kv_heads"]:
         raise UnsupportedError(
             "the query heads must be a multiple of the key-value heads",
