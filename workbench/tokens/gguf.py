@@ -75,7 +75,8 @@ def _byte_pair(metadata: Mapping[str, object], model: str) -> BytePairTokenizer:
         )
     rule = pre_tokenizer(name)
     vocabulary = read_vocabulary(metadata, add_bos=rule.add_bos)
-    merges = array(metadata, "tokenizer.ggml.merges", str)
+    absent = name == "kimi-k2" and "tokenizer.ggml.merges" not in metadata  # its converters leave merges out
+    merges = () if absent else array(metadata, "tokenizer.ggml.merges", str)
     return BytePairTokenizer(
         vocabulary,
         _source(metadata),

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _SPACES = r"\t-\r\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _S = f"[{_SPACES}]"
 _NOT_SPACE = f"[^{_SPACES}]"
-_SYMBOLS = r"\p{Sc}\p{Sk}\p{So}[\p{Sm}--[~]]"  # llama.cpp's table of ASCII symbols leaves the tilde out
 _HAN_ETC = r"\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff"
-_HAN_HANGUL = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# Where an expression names no category, every wide space counts as none of its characters.
+_HAN_HANGUL = rf"[[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]--[{_SPACES}]]+"
 
 _BIG = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _SMALL = r"'s|'t|'re|'ve|'m|'ll|'d"
@@ -58,13 +58,20 @@ _ASCII_MARK = r"[!-/:-@\[-`\{-~]"
 
 _LLAMA3 = _modern(r"\p{N}{1,3}")
 _QWEN2 = _modern(r"\p{N}")
-_DEEPSEEK3 = (
-    r"\p{N}{1,3}",
-    f"[{_HAN_ETC}]+",
-    (
-        rf"{_ASCII_MARK}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}{_SYMBOLS}]?[\p{{L}}\p{{M}}]+"
-        rf"| ?[\p{{P}}{_SYMBOLS}]+[\r\n]*|{_LINES}|{_TAIL}"
-    ),
+# Digits in threes from the right; the first group takes along what stands before it.
+_THREES = r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+_PLAIN_WORDS = (
+    rf"{_ASCII_MARK}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_LINES}|{_TAIL}"
+)
+_DEEPSEEK3 = (r"\p{N}{1,3}", f"[{_HAN_ETC}]+", _PLAIN_WORDS)
+_HAN = (
+    r"\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff"
+    r"\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002ebef\U0002f800-\U0002fa1f"
+)
+_ASIAN = (
+    r"\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0eff"
+    r"\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff"
 )
 _BLOOM = rf" ?[^(|){_SPACES}.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c]+"
 # Cased letters, as the family's own tokenizer.json lists them by range.
@@ -105,7 +112,7 @@ _RULES: dict[str, tuple[str, ...]] = {
     "deepseek-llm": (
         r"[\r\n]",
         rf"{_S}?[{_DEEPSEEK_LETTERS}]+",
-        rf"{_S}?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+        rf"{_S}?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3001-\u3002]+",
         rf"{_S}+\Z",
         _HAN_HANGUL,
         r"\p{N}+",
@@ -116,7 +123,7 @@ _RULES: dict[str, tuple[str, ...]] = {
     "gpt-4o": (_cased(_UPPER, _LOWER, suffix=f"{_BIG}?", digits=r"\p{N}{1,3}"),),
     "granite-embed-multi-97m": (_cased(_UPPER_M, _LOWER_M, suffix=f"{_BIG}?", digits=r"\p{N}{1,3}"),),
     "tiny_aya": (
-        r"[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9A-Za-z_]))",
+        _THREES,
         _cased(_ANY, _ANY, suffix=f"{_BIG}?", digits=r"\p{N}{1,3}"),
     ),
     "youtu": (
@@ -143,6 +150,10 @@ _RULES: dict[str, tuple[str, ...]] = {
         _DIGIT,
         r"[\p{P}!-/:-@\[-`\{-~]",
         _GPT2,
+    ),
+    "afmoe": (_THREES, f"[{_ASIAN}]+", _PLAIN_WORDS),
+    "kimi-k2": (
+        _modern(r"\p{N}{1,3}", word=rf"[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}--[{_HAN}]]+{_BIG}?", head=f"[{_HAN}]+|"),
     ),
     "lines": (r"[^\n]+|\n+",),
     "laguna": (r"[^\n]+|\n+", _QWEN2),
@@ -192,8 +203,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
         " a.x-4.0 mellum mpt olmo jais trillion granite-docling exaone4"
     ),
     "starcoder": _named("starcoder refact command-r smollm codeshell exaone minerva-7b mellum2"),
-    "llama-bpe": _named("dbrx smaug-bpe glm4 chatglm-bpe grok-2"),
-    "qwen2": _named("qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open"),
+    "llama-bpe": _named("dbrx smaug-bpe glm4 chatglm-bpe"),
+    "qwen2": _named("qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2"),
     "bloom": _named("bloom poro-chat gpt3-finnish"),
     "deepseek-v3": _named("deepseek-v3 hunyuan-dense joyai-llm hy_v4"),
     "gpt-4o": _named("gpt-4o llama4 kanana2 talkie minimax-m2"),
@@ -203,6 +214,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     name: (name,)
     for name in _named(
         "qwen35 ufakzeka jais-2 falcon viking deepseek-llm deepseek-coder seed-coder exaone-moe superbpe laguna"
+        " afmoe kimi-k2"
     )
 }
 
