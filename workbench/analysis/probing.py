@@ -66,6 +66,8 @@ class Probe(Result):
         Penalty of the final weights; `alphas` those chosen in the folds.
     weights : float64 [d_model, output], intercepts : float64 [output]
         Readout of standardised states: `(x - mean) / scale @ weights + intercepts`.
+    groups, fold_of_row : int64 [row]
+        Group and fold of the rows `rows`.
     predictions, truth : float64 [row, output], float64 [row, target]
         Held-out predictions (values, or one score a class) of the rows `rows`.
     dropped : int
@@ -103,6 +105,7 @@ class Probe(Result):
     mean: F64
     scale: F64
     rows: I64
+    groups: I64
     fold_of_row: I64
     predictions: F64
     truth: F64
@@ -280,7 +283,8 @@ def probe_states(
         n_shuffles=shuffles, alpha=alpha, alphas=unseen.alphas, n_rows=len(states),
         n_groups=len(np.unique(found.groups)), group_by=found.group_by, dropped=found.dropped,
         weights=weights[0], intercepts=bias[0], mean=standard.mean, scale=standard.scale, rows=found.rows,
-        fold_of_row=fold_of_row, predictions=unseen.outputs[0], truth=found.values, engine_id=str(run.engine_id),
+        groups=found.groups, fold_of_row=fold_of_row, predictions=unseen.outputs[0], truth=found.values,
+        engine_id=str(run.engine_id),
         contract_digest=str(contract.get("digest", "")),
         provenance=provenance(
             [run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"]

@@ -105,6 +105,8 @@ class Worker:
         except (BrokenPipeError, OSError) as error:
             self.stop()
             raise AnalysisError("the worker process must live", str(error), "Start the fit again.") from error
+        except AnalysisError:  # the job's own, or the end of the process, which is cleared away already
+            raise
         except BaseException:  # Ctrl-C included: a fit that nobody waits for must not go on
             self.stop()
             raise
@@ -122,6 +124,7 @@ class Worker:
                 raise AnalysisError(*answer["error"])
             if "done" in answer:
                 return list(answer["done"])
+        self.stop()
         if cancel and cancel.is_set():
             raise Cancelled
         raise AnalysisError("the worker process must finish its job", "its end", "Use fewer rows if memory ran out.")

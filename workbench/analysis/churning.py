@@ -1,0 +1,96 @@
+"""What became of clusters between two builds or two layers: matched labels, adjusted Rand index, rows that changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from workbench.analysis.clustering import Clusters
+    from workbench.index.blocks import I64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Churn:
+    """Two clusterings of the same rows, matched.
+
+    Attributes
+    ----------
+    adjusted_rand : float
+        1 for equal clusterings, about 0 for unrelated ones, whatever their labels.
+    matched : tuple of (int, int)
+        Clusters of the first and of the second that share the most rows, one to one.
+    stayed : float
+        Share of the rows that lie in matched clusters (noise matches noise).
+    changed : int64 [row]
+        Places of the rows that do not.
+    table : int64 [cluster of a, cluster of b]
+        Rows in both; the last line and column hold noise.
+    """
+
+    adjusted_rand: float
+    matched: tuple[tuple[int, int], ...]
+    stayed: float
+    changed: I64
+    table: I64
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stayed:.1%} of the rows stay in matched clusters, {len(self.changed):,} do not; "
+            f"adjusted Rand index {self.adjusted_rand:.3f}"
+        )
+
+
+def churn(a: Clusters | npt.ArrayLike, b: Clusters | npt.ArrayLike) -> Churn:
+    """Match two clusterings of the same rows (of two builds after joining, or of two layers).
+
+    Parameters
+    ----------
+    a, b : Clusters or int [row]
+        Labels of the same rows, -1 for noise.
+
+    Raises
+    ------
+    AnalysisError
+        If they are not of the same rows.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    left, right = _labels(a), _labels(b)
+    if len(left) != len(right) or len(left) == 0:
+        raise AnalysisError(
+            "churn compares labels of the same rows", f"{len(left)} and {len(right)}", "Join them first."
+        )
+    n_a, n_b = int(left.max()) + 1, int(right.max()) + 1
+    table = np.zeros((n_a + 1, n_b + 1), np.int64)
+    np.add.at(table, (left, right), 1)  # label -1 falls into the last line or column
+    first, second = linear_sum_assignment(-table[:n_a, :n_b])
+    partner = np.full(n_a + 1, -2)
+    partner[first] = second
+    partner[n_a] = -1
+    changed = np.flatnonzero(partner[left] != right)
+    pairs = tuple((int(i), int(j)) for i, j in zip(first, second, strict=True))
+    stayed = 1 - len(changed) / len(left)
+    return Churn(adjusted_rand=adjusted_rand(table), matched=pairs, stayed=stayed, changed=changed, table=table)
+
+
+def adjusted_rand(table: npt.ArrayLike) -> float:
+    """Adjusted Rand index of a table of counts (Hubert and Arabie, 1985); 1 where both are one and the same cluster."""
+    counts = np.asarray(table, np.float64)
+    both, rows, columns = _pairs(counts), _pairs(counts.sum(axis=1)), _pairs(counts.sum(axis=0))
+    expected = rows * columns / max(_pairs(counts.sum(keepdims=True)), 1.0)
+    top = (rows + columns) / 2
+    return float((both - expected) / (top - expected)) if top != expected else 1.0
+
+
+def _pairs(counts: npt.NDArray[np.float64]) -> float:
+    return float((counts * (counts - 1) / 2).sum())
+
+
+def _labels(given: Any) -> I64:
+    return np.asarray(getattr(given, "labels", given), np.int64)

@@ -1,0 +1,179 @@
+"""Verbs of the analysis room: project, cluster, compare, probe, neighbours."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import AnalysisError
+
+EXAMPLES = {
+    "project": """workbench project runs/first --tap final_norm --out maps/first
+workbench project runs/fp32 runs/int8 --tap final_norm --method umap --together joint --out maps/both""",
+    "cluster": """workbench cluster runs/first --tap final_norm --k 12
+workbench cluster runs/first --tap final_norm --method hdbscan --out clusters/first""",
+    "compare": """workbench compare runs/fp32 runs/int8 --floor runs/floor
+workbench compare runs/fp32 runs/int8 --tap final_norm --json comparison.json""",
+    "probe": """workbench probe runs/first --tap final_norm --label latitude --label longitude
+workbench probe runs/first --label continent --all-taps --groups country
+workbench probe runs/fp32 --tap final_norm --label continent --transfer runs/int8""",
+    "neighbours": """workbench neighbours runs/first --tap final_norm --row 17 --k 5
+workbench neighbours runs/first --tap final_norm --text "Paris is a city" --exclude-same-prompt""",
+}
+
+
+def add_commands(verbs: Any) -> None:
+    """Add the verbs to the subparsers of the command line."""
+    project = _verb(verbs, "project", "map the rows of a tap to two dimensions")
+    project.add_argument("runs", type=Path, nargs="+", help="run folders; several share one map")
+    _tap(project)
+    project.add_argument("--method", choices=("pca", "umap", "tsne"), default="pca")
+    project.add_argument("--together", choices=("joint", "transformed", "independent"), default="joint")
+    _common(project, _project)
+    cluster = _verb(verbs, "cluster", "cluster the rows of a tap and name the clusters")
+    cluster.add_argument("run_folder", type=Path, metavar="RUN")
+    _tap(cluster)
+    cluster.add_argument("--k", type=int, default=12, help="clusters of k-means (default: 12)")
+    cluster.add_argument("--method", choices=("kmeans", "hdbscan"), default="kmeans")
+    _common(cluster, _cluster)
+    compare = _verb(verbs, "compare", "compare two runs of the same prompts against a noise floor")
+    compare.add_argument("reference", type=Path)
+    compare.add_argument("other", type=Path)
+    compare.add_argument("--floor", type=Path, help="floor.json or its folder; without it nothing is claimed")
+    compare.add_argument("--tap", action="append", help="tap to compare; all that both hold by default")
+    compare.add_argument("--exclude-same-prompt", action="store_true", help="rows of one prompt are no neighbours")
+    _common(compare, _compare, out=False)
+    _add_probe(verbs)
+    near = _verb(verbs, "neighbours", "find the nearest rows of a tap")
+    near.add_argument("run_folder", type=Path, metavar="RUN")
+    _tap(near)
+    ask = near.add_mutually_exclusive_group(required=True)
+    ask.add_argument("--row", type=int, help="row id")
+    ask.add_argument("--text", help="text of a stored prompt, or a part of exactly one")
+    ask.add_argument("--difference", type=int, nargs=2, metavar="PROMPT", help="first prompt minus second")
+    near.add_argument("--k", type=int, default=10)
+    near.add_argument("--metric", choices=("cosine", "l2", "dot"), default="cosine")
+    near.add_argument("--exclude-same-prompt", action="store_true")
+    _common(near, _neighbours, out=False, seed=False)
+
+
+def _add_probe(verbs: Any) -> None:
+    probe = _verb(verbs, "probe", "fit a linear probe, measured on groups that it never saw")
+    probe.add_argument("run_folder", type=Path, metavar="RUN")
+    _tap(probe)
+    probe.add_argument("--label", action="append", required=True, help="column to predict; numbers may be several")
+    probe.add_argument("--method", choices=("ridge", "logistic", "mean_difference"))
+    probe.add_argument("--groups", help="column whose values stay together in folds; equal texts by default")
+    probe.add_argument("--folds", type=int, default=5)
+    probe.add_argument("--all-taps", action="store_true", help="sweep over every tap of the run")
+    probe.add_argument("--transfer", type=Path, metavar="RUN", help="read the probe on this other run too")
+    _common(probe, _probe)
+
+
+def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def _tap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tap", default="final_norm", help="tap (default: final_norm)")
+
+
+def _common(parser: argparse.ArgumentParser, run: Any, *, out: bool = True, seed: bool = True) -> None:
+    parser.add_argument("--json", type=Path, help="write the result as JSON")
+    if out:
+        parser.add_argument("--out", type=Path, help="save the result as PATH.safetensors and PATH.json")
+    if seed:
+        parser.add_argument("--seed", type=int, default=0)
+    parser.set_defaults(run=run)
+
+
+def _finish(result: Any, options: argparse.Namespace) -> int:
+    print(result)
+    if options.json:
+        options.json.write_text(result.to_json(indent=1) + "\n")
+    return 0
+
+
+def _project(options: argparse.Namespace) -> int:
+    from workbench.analysis.projection import project
+    from workbench.store import open_run
+
+    runs = [open_run(path) for path in options.runs]
+    chosen = runs[0] if len(runs) == 1 else runs
+    made = project(chosen, options.tap, options.method, seed=options.seed, together=options.together)
+    if options.out:
+        made.save(options.out)
+    return _finish(made, options)
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    from workbench.analysis.clustering import cluster
+    from workbench.store import open_run
+
+    run = open_run(options.run_folder)
+    made = cluster(run, options.tap, options.k, method=options.method, seed=options.seed)
+    if options.out:
+        made.save(options.out)
+    return _finish(made, options)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from workbench.analysis.comparison import compare
+    from workbench.store import open_run
+
+    made = compare(
+        open_run(options.reference),
+        open_run(options.other),
+        floor=options.floor,
+        taps=options.tap,
+        exclude_same_prompt=options.exclude_same_prompt,
+        seed=options.seed,
+    )
+    return _finish(made, options)
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from workbench.analysis.probing import fit_probe
+    from workbench.analysis.saving import save_probe
+    from workbench.analysis.sweeping import sweep_probe
+    from workbench.analysis.transferring import transfer
+    from workbench.store import open_run
+
+    run = open_run(options.run_folder)
+    labels = options.label[0] if len(options.label) == 1 else options.label
+    asked = {"method": options.method, "groups": options.groups, "folds": options.folds, "seed": options.seed}
+    if options.all_taps:
+        if options.out or options.transfer:
+            raise AnalysisError("a sweep is neither saved nor transferred", "--all-taps", "Name one tap with --tap.")
+        return _finish(sweep_probe(run, labels, **asked), options)
+    made = fit_probe(run, options.tap, labels, **asked)
+    if options.out:
+        save_probe(made, options.out)
+    if options.transfer:
+        print(transfer(made, run, open_run(options.transfer), other_engine=True))
+    return _finish(made, options)
+
+
+def _neighbours(options: argparse.Namespace) -> int:
+    from workbench.analysis.neighbours import find_neighbours
+    from workbench.store import open_run
+
+    made = find_neighbours(
+        open_run(options.run_folder),
+        options.tap,
+        row=options.row,
+        text=options.text,
+        difference=tuple(options.difference) if options.difference else None,
+        k=options.k,
+        metric=options.metric,
+        exclude_same_prompt=options.exclude_same_prompt,
+    )
+    return _finish(made, options)
