@@ -121,7 +121,7 @@ def test_blocks_come_back_aligned_and_equal():
     for values in arrays:
         blocks.array(values)
     blocks.json(texts)
-    data = blocks.bytes()
+    data = blocks.joined()
     assert all(entry["at"] % 8 == 0 for entry in blocks.table)
     for values, entry in zip(arrays, blocks.table, strict=False):
         found = np.frombuffer(data[entry["at"] : entry["at"] + entry["size"]], "<" + entry["kind"])
@@ -135,7 +135,7 @@ def test_blocks_come_back_aligned_and_equal():
 def test_big_endian_arrays_are_turned():
     blocks = Blocks()
     blocks.array(np.array([1.0, 2.0], ">f4"))
-    np.testing.assert_array_equal(np.frombuffer(blocks.bytes(), "<f4"), [1, 2])
+    np.testing.assert_array_equal(np.frombuffer(blocks.joined(), "<f4"), [1, 2])
 
 
 def test_numbers_stay_numbers_and_few_whole_numbers_become_classes():

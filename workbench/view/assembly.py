@@ -93,13 +93,14 @@ def assemble(
     limit: int,
     seed: int,
     compress: bool,
+    selections: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[dict[str, Any], bytes]:
     """Build document and buffer; see `report` for the options."""
     run = given.runs[0]
     rule = redaction(redact, columns=keep_columns, prompts=run.prompts)
     rows = drawn_rows(run, limit=limit, seed=seed)
     projections = projections_for(given.runs, given.projections)
-    columns, sections = _contents(given, rows, rule)
+    columns, sections = contents_of(given, rows, rule)
     frames = frames_of(projections, given.runs, rows)
     floor = _floor(given.comparisons)
     views = view_facts(given, projections, frames, rule)
@@ -120,17 +121,16 @@ def assemble(
         sections=sections,
         rule=rule,
         blocks=blocks,
-        colour=_first_colour(columns, color, run),
-        pieces=_pieces(rows, token_text),
-        map_title=f"Map of {rows.sentence().removeprefix('all ')}"
-        if rows.sampled
-        else f"Map of all {len(rows):,} rows",
-        map_lead=_map_lead(given, frames),
+        colour=first_colour(columns, color, run),
+        pieces=pieces_of(rows, token_text),
+        selections=selections,
+        map_title=map_title(rows),
+        map_lead=map_lead(given, frames),
     )
     return doc, blocks.joined()
 
 
-def _contents(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[ViewColumn], list[dict[str, Any]]]:
+def contents_of(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[ViewColumn], list[dict[str, Any]]]:
     """Columns of the page, and its sections but the last."""
     prompts = rows.run.prompts
     columns = [column_of(name, [values[int(p)] for p in rows.prompts]) for name, values in prompts.columns.items()]
@@ -153,14 +153,21 @@ def _engine_of(engine_id: str, runs: Sequence[Run]) -> str:
     return next((engine_name(run) for run in runs if run.engine_id == engine_id), str(engine_id)[:8])
 
 
-def _pieces(rows: DrawnRows, token_text: Callable[[int], str] | None) -> Pieces | None:
+def map_title(rows: DrawnRows) -> str:
+    """Say what the map shows, and that it is a sample where it is one."""
+    return f"Map of {rows.sentence()}" if rows.sampled else f"Map of all {len(rows):,} rows"
+
+
+def pieces_of(rows: DrawnRows, token_text: Callable[[int], str] | None) -> Pieces | None:
+    """Give the token texts of the drawn rows, where there is a tokenizer and a prompt has several rows."""
     if token_text is None or rows.position is None:
         return None
     found = row_pieces(rows, token_text)
     return None if found is None else Pieces(codes=found[0], texts=found[1])
 
 
-def _first_colour(columns: Sequence[ViewColumn], color: str | None, run: Run) -> str | None:
+def first_colour(columns: Sequence[ViewColumn], color: str | None, run: Run) -> str | None:
+    """Choose the column that colours the maps at first: the asked one, else a metadata column of few classes."""
     names = [column.name for column in columns]
     if color is not None:
         if color not in names:
@@ -185,7 +192,8 @@ _LEADS: Mapping[str, str] = {
 }
 
 
-def _map_lead(given: Given, frames: Sequence[Any]) -> str | None:
+def map_lead(given: Given, frames: Sequence[Any]) -> str | None:
+    """Say how the two maps relate."""
     if len(given.runs) < MAX_RUNS:
         return None
     badges = {frame.badge for frame in frames if len(frame.panes) > 1}

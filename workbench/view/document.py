@@ -74,7 +74,7 @@ def build_document(
         Plain JSON. `blocks.table` is part of it, so nothing may be added to `blocks` afterwards.
     """
     texts = [rows.run.prompts.texts[int(prompt)] for prompt in rows.prompts]
-    shown = [_column(column, number, rule, blocks) for number, column in enumerate(columns)]
+    shown = column_documents(columns, rule, blocks)
     doc: dict[str, Any] = {
         "workbench": "view",
         "version": DOCUMENT_VERSION,
@@ -101,6 +101,11 @@ def build_document(
         "selections": _selections(selections, rule),
     }
     return doc | {"blocks": blocks.table}
+
+
+def column_documents(columns: Sequence[ViewColumn], rule: Redaction, blocks: Blocks) -> list[dict[str, Any]]:
+    """Describe columns; their values go to `blocks`."""
+    return [_column(column, number, rule, blocks) for number, column in enumerate(columns)]
 
 
 def _column(column: ViewColumn, number: int, rule: Redaction, blocks: Blocks) -> dict[str, Any]:

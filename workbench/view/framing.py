@@ -22,7 +22,9 @@ LEAST_ROWS = 5  # `project` refuses fewer; so small a map is drawn here, without
 F32 = npt.NDArray[np.float32]
 
 
-def projections_for(runs: Sequence[Run], given: Sequence[Projection], *, seed: int = 0) -> list[Projection]:
+def projections_for(
+    runs: Sequence[Run], given: Sequence[Projection], *, tap: str | None = None, seed: int = 0
+) -> list[Projection]:
     """Choose the maps of a page.
 
     Without any, the principal components of the last tap, fitted on both runs together. A PCA of the first run alone
@@ -32,10 +34,11 @@ def projections_for(runs: Sequence[Run], given: Sequence[Projection], *, seed: i
 
     if min(run.n_rows for run in runs) < LEAST_ROWS:
         return []
-    tap = next((tap for tap in reversed(runs[0].taps) if all(_has(run, tap, runs[0]) for run in runs)), None)
+    shared = next((name for name in reversed(runs[0].taps) if all(_has(run, name, runs[0]) for run in runs)), None)
     if not given:
-        together = list(runs) if tap is not None else runs[0]
-        return [project(together, tap or runs[0].taps[-1], "pca", seed=seed, progress=False)]
+        name = tap or shared or runs[0].taps[-1]
+        both = len(runs) > 1 and all(_has(run, name, runs[0]) for run in runs)
+        return [project(list(runs) if both else runs[0], name, "pca", seed=seed, progress=False)]
     return [_extended(one, runs) for one in given]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +65,27 @@ class MapFrame:
     panes: tuple[Pane, ...]
     note: str = ""
     facts: Sequence[Sequence[str]] = ()
+
+
+def turned_to(frame: MapFrame, reference: MapFrame) -> MapFrame:
+    """Turn, mirror and scale a map to lie over another one of the same rows, so that a slider over taps does not jump.
+
+    All panes move together, so what they say of each other stays; the axes are no longer the components themselves.
+    """
+    here, there = frame.panes[0].coordinates.astype(np.float64), reference.panes[0].coordinates.astype(np.float64)
+    known = np.isfinite(here).all(axis=1) & np.isfinite(there).all(axis=1)
+    if known.sum() < 2:
+        return frame
+    middle, goal = here[known].mean(axis=0), there[known].mean(axis=0)
+    a, b = here[known] - middle, there[known] - goal
+    left, _, right = np.linalg.svd(a.T @ b)
+    scale = float(np.linalg.norm(b) / np.linalg.norm(a)) if np.linalg.norm(a) else 1.0
+    panes = tuple(
+        replace(pane, coordinates=((pane.coordinates - middle) @ (left @ right) * scale + goal).astype(np.float32))
+        for pane in frame.panes
+    )
+    note = f"{frame.note}; turned and scaled to lie over {reference.tap}"
+    return replace(frame, panes=panes, axes=("component plane, turned", "component plane, turned"), note=note)
 
 
 _NAMES = {"pca": "PCA", "umap": "UMAP", "tsne": "t-SNE"}

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ViewError
-from workbench.view.assembly import assemble, sort_given
+from workbench.view.assembly import Given, assemble, sort_given
 from workbench.view.page import write_page
 from workbench.view.rows import MAX_ROWS
 from workbench.view.selections import write_whole
@@ -91,8 +91,41 @@ def report(
     ViewError
         If something given is neither run nor result, belongs to another run, or the file would be too large.
     """
-    given = sort_given(run, more, projections or ())
-    token_text: TokenText | None = getattr(tokenizer, "token_text", None)
+    return write_report(
+        sort_given(run, more, projections or ()),
+        Path(out),
+        color=color,
+        title=title,
+        redact=redact,
+        keep_columns=keep_columns,
+        token_text=getattr(tokenizer, "token_text", None),
+        date=date or dt.datetime.now(dt.UTC).date().isoformat(),
+        limit=limit,
+        seed=seed,
+        compress=compress,
+        max_bytes=max_bytes,
+        quiet=quiet,
+    )
+
+
+def write_report(
+    given: Given,
+    out: Path,
+    *,
+    date: str,
+    color: str | None = None,
+    title: str | None = None,
+    redact: int | str | None = None,
+    keep_columns: Collection[str] = (),
+    token_text: TokenText | None = None,
+    limit: int = MAX_ROWS,
+    seed: int = 0,
+    compress: bool = True,
+    max_bytes: int | None = MAX_BYTES,
+    quiet: bool = True,
+    selections: Mapping[str, Sequence[int]] | None = None,
+) -> Path:
+    """Write the page of what is given; `selections` are offered by name. See `report` for the rest."""
     doc, buffer = assemble(
         given,
         color=color,
@@ -100,17 +133,18 @@ def report(
         redact=redact,
         keep_columns=keep_columns,
         token_text=token_text,
-        date=date or dt.datetime.now(dt.UTC).date().isoformat(),
+        date=date,
         limit=limit,
         seed=seed,
         compress=compress,
+        selections=selections,
     )
     data = write_page(doc, buffer, title=doc["title"])
     _check_size(len(data), max_bytes)
     if not quiet:
-        print(f"{Path(out).name}: {len(data) / 1e6:.2f} MB", file=sys.stderr)
-    write_whole(Path(out), data)
-    return Path(out)
+        print(f"{out.name}: {len(data) / 1e6:.2f} MB", file=sys.stderr)
+    write_whole(out, data)
+    return out
 
 
 def _check_size(size: int, limit: int | None) -> None:

@@ -18,6 +18,7 @@ PARTS = (
     "explorer.js",
     "charts.js",
     "sections.js",
+    "live.js",
     "app.js",
 )
 

@@ -6,6 +6,8 @@ class Page {
     this.themed = themed;
     this.choice = "auto";
     this.system = matchMedia("(prefers-color-scheme: dark)");
+    this.watch = new MutationObserver(() => this.apply());
+    this.watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
     this.print = matchMedia("print");
     this.listeners = [];
     for (const query of [this.system, this.print]) query.addEventListener("change", () => this.apply());
@@ -15,16 +17,27 @@ class Page {
   }
 
   apply(printing = this.print.matches) {
-    const dark = printing ? false : this.choice === "auto" ? this.system.matches : this.choice === "dark";
+    const dark = printing ? false : this.choice === "auto" ? this.systemDark() : this.choice === "dark";
     this.themed.dataset.theme = dark ? "dark" : "light";
     if (dark === this.dark) return;
     this.dark = dark;
     for (const call of this.listeners) call(dark);
   }
 
+  /** JupyterLab says on the body which theme it shows; elsewhere the system decides. */
+  systemDark() {
+    const lab = document.body.dataset.jpThemeLight;
+    return lab === undefined ? this.system.matches : lab === "false";
+  }
+
   onTheme(call) {
     this.listeners.push(call);
     call(this.dark);
+  }
+
+  stop() {
+    this.watch.disconnect();
+    this.listeners = [];
   }
 
   toggle() {
@@ -82,4 +95,4 @@ async function start() {
 
 if (document.documentElement.dataset.workbench === "report") start();
 
-export default { render: () => {} };
+export default { render };

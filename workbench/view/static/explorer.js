@@ -23,7 +23,7 @@ class Explorer {
   constructor(model, page) {
     this.model = model;
     this.page = page;
-    this.maps = model.doc.maps;
+    this.maps = model.maps;
     this.search = new Search(model);
     this.look = { column: null, paint: null, order: drawingOrder(model.n), tool: "lasso", ink: INK.light, font: "system-ui, sans-serif" };
     this.at = { map: 0, frame: 0 };
@@ -51,16 +51,64 @@ class Explorer {
   // --- controls
 
   bar() {
-    const tabs = el("div", { class: "wb-tabs", role: "group", "aria-label": "Projection" });
-    this.tabs = this.maps.map((map, index) => el("button", { type: "button", "aria-pressed": "false", on: { click: () => this.open(index, 0) } }, say(map.name, 40)));
-    tabs.append(...this.tabs);
+    this.tabBox = el("div", { class: "wb-tabs", role: "group", "aria-label": "Projection" });
+    this.drawTabs();
     this.slider = el("input", { type: "range", min: 0, step: 1, "aria-label": "Tap" });
     this.slider.addEventListener("input", () => this.open(this.at.map, Number(this.slider.value)));
     this.tap = el("output", {});
     this.layer = el("label", { class: "wb-layer" }, "Tap", this.slider, this.tap);
-    this.colour = el("select", { "aria-label": "Colour by" }, el("option", { value: "-1" }, "one colour"), this.model.columns.map((column, index) => el("option", { value: index }, reveal(column.name.slice(0, 60)))));
+    this.colour = el("select", { "aria-label": "Colour by" });
+    this.drawColours();
     this.colour.addEventListener("change", () => this.colourBy(Number(this.colour.value)));
-    return el("div", { class: "wb-bar" }, this.maps.length > 1 ? tabs : null, this.layer, el("label", {}, "Colour", this.colour), this.finder());
+    return el("div", { class: "wb-bar" }, this.tabBox, this.layer, el("label", {}, "Colour", this.colour), this.finder());
+  }
+
+  drawColours() {
+    const options = this.model.columns.map((column, index) => el("option", { value: index }, reveal(column.name.slice(0, 60))));
+    this.colour.replaceChildren(el("option", { value: "-1" }, "one colour"), ...options);
+  }
+
+  /** Offer the columns that the model now has. */
+  renewColumns() {
+    this.drawColours();
+    this.colour.value = String(this.colourIndex);
+    this.table.fields = this.table.listFields();
+    this.table.drawHeads();
+    this.table.refresh();
+  }
+
+  drawTabs() {
+    this.tabs = this.maps.map((map, index) => el("button", { type: "button", "aria-pressed": "false", on: { click: () => this.open(index, 0) } }, say(map.name, 40)));
+    this.tabBox.replaceChildren(...this.tabs);
+    this.tabBox.hidden = this.maps.length < 2;
+  }
+
+  /** Show the maps that the model now has; the place that was open stays open where it still exists. */
+  renewMaps() {
+    const { method, frames } = this.maps[this.at.map];
+    const { tap } = frames[this.at.frame];
+    this.maps = this.model.maps;
+    this.drawTabs();
+    this.mounted = -1;
+    this.goTo(method, tap);
+  }
+
+  /** Open a method and a tap by name, or as much of that as there is. */
+  goTo(method, tap) {
+    const map = Math.max(0, this.maps.findIndex((m) => m.method === method));
+    const frame = Math.max(0, this.maps[map].frames.findIndex((f) => f.tap === tap));
+    this.at.map = map;
+    this.open(map, frame);
+  }
+
+  /** Open a tap in whatever map has it; false where none has. */
+  goToTap(tap) {
+    const has = (m) => m.frames.some((f) => f.tap === tap);
+    const map = has(this.maps[this.at.map]) ? this.maps[this.at.map] : this.maps.find(has);
+    if (map === undefined) return false;
+    this.goTo(map.method, tap);
+    this.root.scrollIntoView({ block: "start" });
+    return true;
   }
 
   finder() {
@@ -111,8 +159,10 @@ class Explorer {
 
   open(map, frame) {
     const { frames, method } = this.maps[map];
-    const tapBefore = this.panes ? this.maps[this.at.map].frames[this.at.frame].tap : null;
-    if (this.at.map !== map) frame = Math.max(0, frames.findIndex((f) => f.tap === tapBefore));
+    if (this.at.map !== map) {
+      const { tap } = this.maps[this.at.map].frames[this.at.frame];
+      frame = Math.max(0, frames.findIndex((f) => f.tap === tap));
+    }
     this.at = { map, frame };
     this.tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === map)));
     this.layer.hidden = frames.length < 2;
@@ -120,6 +170,7 @@ class Explorer {
     this.slider.value = frame;
     this.tap.replaceChildren(say(frames[frame].tap));
     this.model.mapName = method;
+    this.model.emit("place");
     this.quality.replaceChildren(frames[frame].note);
     this.mount(frames[frame], this.model.xy[map][frame], map);
   }
@@ -145,6 +196,8 @@ class Explorer {
   }
 
   colourBy(index) {
+    this.colourIndex = index;
+    this.model.emit("place");
     this.look.column = index >= 0 ? this.model.columns[index] : null;
     this.colour.value = String(index);
     this.look.paint = paint(this.look.column, this.model.n, this.page.dark);
@@ -185,7 +238,8 @@ class Explorer {
     const text = model.text(row);
     const name = model.promptIds === null ? `row ${count(model.rowId(row))}` : `row ${count(model.rowId(row))} · id ${reveal(String(model.promptIds[model.prompt[row]]))}`;
     const strip = model.pieces === null ? null : this.strip(row);
-    this.reading.replaceChildren(el("h3", {}, name), this.fullText(text, row), ...(strip ? [strip] : []), facts);
+    const near = this.remote === undefined ? [] : [el("button", { type: "button", on: { click: () => this.remote.neighbours(row) } }, "Select nearest rows")];
+    this.reading.replaceChildren(el("h3", {}, name), this.fullText(text, row), ...(strip ? [strip] : []), facts, ...near);
     const odd = reveal(head(text, 2000));
     if (odd !== head(text, 2000)) facts.before(el("p", { class: "wb-soft wb-odd" }, "with control characters shown: ", say(odd)));
   }
@@ -255,12 +309,14 @@ class Explorer {
       if (!model.drawn(i) || this.panes.every((pane) => !Number.isFinite(pane.xy[2 * i]))) hidden += 1;
     }
     const hits = model.matched === null ? 0 : model.matched.reduce((s, m) => s + m, 0);
+    chosen += model.beyond;
+    hidden += model.beyond;
     const words = chosen ? `${count(chosen)} selected${hidden ? `, ${count(hidden)} not drawn` : ""}` : "nothing selected";
     this.shown.replaceChildren(words);
     this.take.disabled = model.matched === null || hits === 0;
     this.take.replaceChildren(model.matched === null ? "Select matches" : `Select ${plural(hits, "match").replace("matchs", "matches")}`);
     this.announce(model.matched === null ? words : `${words}; ${plural(hits, "row")} found`);
-    if (chosen && model.hover < 0) this.read(model.selected.indexOf(1));
+    if (chosen > model.beyond && model.hover < 0) this.read(model.selected.indexOf(1));
   }
 
   announce(words) {

@@ -10,15 +10,28 @@ class Model {
     this.pieces = doc.rows.pieces === null ? null : { codes: blocks[doc.rows.pieces.codes], texts: blocks[doc.rows.pieces.texts] };
     this.texts = blocks[doc.prompts.texts];
     this.promptIds = doc.prompts.ids === null ? null : blocks[doc.prompts.ids];
-    this.columns = doc.columns.map((column) => new Column(column, blocks, this.prompt));
-    this.xy = doc.maps.map((map) => map.frames.map((frame) => frame.panes.map((pane) => blocks[pane.xy])));
+    this.base = doc.columns.map((column) => new Column(column, blocks, this.prompt));
+    this.columns = this.base;
+    this.setMaps(doc.maps, blocks);
     this.selected = new Uint8Array(this.n);
     this.matched = null; // rows that the search found, or null where nothing is searched
     this.hidden = null; // rows that a filter hides
     this.hover = -1;
+    this.beyond = 0; // selected rows of the run that this view does not hold
     this.gesture = null; // how the selection was made, in map units
     this.names = new Map((doc.selections || []).map(({ name, rows }) => [name, rows]));
     this.listeners = new Map();
+  }
+
+  /** Take maps, each with its frames and their coordinates. */
+  setMaps(maps, blocks) {
+    this.maps = maps;
+    this.xy = maps.map((map) => map.frames.map((frame) => frame.panes.map((pane) => blocks[pane.xy])));
+  }
+
+  /** Take columns that came later than the others. */
+  addColumns(columns, blocks) {
+    this.columns = [...this.base, ...columns.map((column) => new Column(column, blocks, this.prompt))];
   }
 
   on(event, call) {
