@@ -1,4 +1,4 @@
-"""The main job on real input: where does a small language model keep the world's cities?
+"""The main job on real input: where a small language model keeps the world's cities.
 
 1. 4,000 cities, each as "<city> is a city located in".
 2. Two engines of one checkpoint: float32, and 8-bit weights.
@@ -24,7 +24,9 @@ from workbench.progress import bar, steps
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from workbench.analysis.floors import Floor
     from workbench.prompts import PromptSet
+    from workbench.store import Run
 
 TAPS = ("blocks.5.resid_post", "blocks.14.resid_post", "blocks.22.resid_post", "final_norm")
 MAIN = "final_norm"
@@ -86,7 +88,8 @@ def run_demo(out: Path, *, n_prompts: int = 4000) -> Path:
             recipe = wb.Recipe(checkpoint=checkpoint, precision=precision, taps=TAPS)
             engines[precision] = wb.build(recipe, out / "engines", progress=step)
         error = engines[precision].contract.verification.taps[MAIN]
-        _say(f"engine {precision}: mean error {error.mean_relative_error:.2g}, worst row {error.worst_relative_error:.2g}")
+        figures = f"mean error {error.mean_relative_error:.2g}, worst row {error.worst_relative_error:.2g}"
+        _say(f"engine {precision}: {figures}")
     shutil.rmtree(out / "runs", ignore_errors=True)
     (out / "runs").mkdir(parents=True)
     runs = {name: wb.extract(prompts, engine, out=out / "runs" / name) for name, engine in engines.items()}
@@ -96,7 +99,7 @@ def run_demo(out: Path, *, n_prompts: int = 4000) -> Path:
     return report
 
 
-def _analyse(run: Any, other: Any, floor: Any, out: Path) -> Path:
+def _analyse(run: Run, other: Run, floor: Floor, out: Path) -> Path:
     pca = wb.project(run, MAIN, method="pca", seed=0)
     clusters = wb.cluster(run, MAIN, k=12, seed=0)
     probes = []
