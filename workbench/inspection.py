@@ -83,7 +83,9 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
         checkpoint=f"{facts['name']} ({facts['format']}, {facts['source_quantization'] or 'not quantised'})",
         family=f"{facts['family']}, {facts['n_layers']} layers of {facts['d_model']}, vocabulary {facts['d_vocab']}",
         digest=facts["digest"],
-        tokenizer="in the checkpoint" if facts["tokenizer"] else "none: token ids only",
+        tokenizer="in the checkpoint"
+        if facts["tokenizer"]
+        else f"token ids only: {checkpoint.tokenizer_problem or 'none'}",
         taps=f"embed, blocks.0 to blocks.{last} with resid_pre, attn_out, mlp_out, resid_post, final_norm, logits",
     )
 
