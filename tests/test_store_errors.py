@@ -159,13 +159,13 @@ def test_short_writes_are_continued(folder: Path) -> None:
     acked, error = attempt(folder / "run", disk)
     check_after(folder / "run", acked, error)
     assert error is None
+    acked, error = attempt(folder / "broken", HonestShortWriter())
     with pytest.raises((AssertionError, StoreError)):
-        acked, error = attempt(folder / "broken", HonestShortWriter())
         check_after(folder / "broken", acked, error)
 
 
 def test_a_run_that_does_not_fit_says_how_many_bytes_it_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import workbench.store.filesystem as filesystem
+    from workbench.store import filesystem
 
     usage = shutil.disk_usage(folder)
     monkeypatch.setattr(filesystem.shutil, "disk_usage", lambda path: usage._replace(free=1000))
@@ -185,8 +185,7 @@ def test_the_reserve_is_freed_when_the_disk_is_full(folder: Path) -> None:
 def test_a_network_file_system_is_warned_of_and_read_without_maps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import workbench.store.filesystem as filesystem
-    import workbench.store.taparray as taparray
+    from workbench.store import filesystem, taparray
 
     monkeypatch.setattr(filesystem, "type_number", lambda path: 0x6969)
     monkeypatch.setattr(taparray.mmap, "mmap", lambda *_, **__: pytest.fail("mapped"))

@@ -51,6 +51,12 @@ def is_segment_file(text: str) -> bool:
     return _SEGMENT_FILE.fullmatch(text) is not None
 
 
+def is_own_file(text: str) -> bool:
+    """Say whether a text names a file that lies directly in a run folder."""
+    fixed = (MANIFEST, PREVIOUS, LOCK, RESERVE, PROMPTS, TOKENS, STATISTICS, VALIDITY)
+    return text in fixed or re.fullmatch(JOURNAL + r"(\.[a-z0-9.]{1,20})?", text) is not None
+
+
 def segment_file(tap: str, shard: int, generation: int = 0) -> str:
     """Name the file of a segment; a generation above 0 replaces a poisoned one."""
     middle = f".{shard:05d}" if shard or generation else ""

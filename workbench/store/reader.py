@@ -261,6 +261,10 @@ class Run:
             raise ContractError("a flag must be 'truncated' or 'lossy'", repr(name), "Choose one.")
         return np.asarray(self._table.column(name).to_numpy())[: self.n_prompts]
 
+    def original_lengths(self) -> NDArray[np.int64]:
+        """Give the number of tokens of every stored prompt before any were left out; int64 [prompt]."""
+        return np.asarray(self._table.column("original_length").to_numpy())[: self.n_prompts]
+
     def rows_of(self, prompt_ids: Iterable[Any]) -> NDArray[np.int64]:
         """List the rows of prompts, in the order asked.
 

@@ -104,15 +104,15 @@ def verify_run(
     run = open_run(path)
     problems: list[str] = []
     for check in (_files, _journal, _previous, _conservation, _inputs, _contract, _segments):
-        problems += _told(lambda check=check: check(run))
+        problems += _told(check, run)
     bad, checked, total = _batches(run, sample, seed, problems, progress)
     return Verification(path=str(path), batches=total, checked=checked, bad=bad, problems=tuple(problems))
 
 
-def _told(check: Callable[[], Iterable[str]]) -> list[str]:
+def _told(check: Callable[[Run], Iterable[str]], run: Run) -> list[str]:
     found: list[str] = []
     try:
-        found.extend(check())
+        found.extend(check(run))
     except WorkbenchError as error:
         found.append(str(error))
     return found
@@ -288,4 +288,4 @@ def repair_batch(path: str | Path, number: int, rows: Mapping[str, NDArray[Any]]
 
 
 def _offset(row: int, raw: NDArray[Any]) -> int:
-    return ROWS_AT + row * raw.shape[1] * raw.itemsize
+    return int(ROWS_AT + row * raw.shape[1] * raw.itemsize)

@@ -1,0 +1,405 @@
+"""Keeping runs: list, remove, merge without copying, split."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import warnings
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import ContractError, ContractMismatch, RunExists, StoreError, WorkbenchError
+from workbench.store.checksums import digest_hex
+from workbench.store.contents import prompts_bytes, tokens_bytes
+from workbench.store.creating import VOLATILE, create_run
+from workbench.store.files import Disk, explain
+from workbench.store.filesystem import StoreWarning
+from workbench.store.keeping import save_statistics
+from workbench.store.layout import (
+    JOURNAL,
+    MANIFEST,
+    PREVIOUS,
+    PROMPTS,
+    STATISTICS,
+    TAPS,
+    TOKENS,
+    VALIDITY,
+    is_own_file,
+    safetensors_header,
+    segment_file,
+)  # fmt: skip
+from workbench.store.lock import WriterLock
+from workbench.store.manifest import Counts, ManifestFile, PartEntry, SegmentEntry
+from workbench.store.reader import Run, open_run
+from workbench.store.statistics import merge_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from workbench.prompts import PromptSet
+    from workbench.tokens import TokenTable
+
+_COPY_ROWS = 1 << 14
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSummary:
+    """One line of a list of runs; `status` says `damaged` where the run does not open."""
+
+    path: Path
+    status: str
+    prompts: int
+    rows: int
+    size_bytes: int
+    engine_id: str | None
+    durability: str
+    taps: tuple[str, ...]
+    created: str
+    problem: str = ""
+
+
+def list_runs(root: str | Path) -> list[RunSummary]:
+    """List the runs in a folder, or the run that the folder is.
+
+    Raises
+    ------
+    StoreError
+        If there is no such folder.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise StoreError(f"{str(root)!r} must be a folder", "none", "Give the folder that holds runs.")
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())]
+    return [_summary(path) for path in folders if (path / MANIFEST).exists() or (path / PREVIOUS).exists()]
+
+
+def _summary(path: Path) -> RunSummary:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", StoreWarning)
+        try:
+            run = open_run(path)
+        except WorkbenchError as error:
+            return RunSummary(
+                path=path, status="damaged", prompts=0, rows=0, size_bytes=_size(path), engine_id=None,
+                durability="unknown", taps=(), created="", problem=str(error),
+            )  # fmt: skip
+    return RunSummary(
+        path=path, status=run.status, prompts=run.n_prompts, rows=run.n_rows, size_bytes=_size(path),
+        engine_id=run.engine_id, durability=run.durability, taps=run.taps, created=run.manifest.created,
+        problem="; ".join(str(one.message) for one in told),
+    )  # fmt: skip
+
+
+def _size(path: Path) -> int:
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def remove_run(path: str | Path) -> int:
+    """Remove a run by unlinking its files; readers that have it open keep their rows.
+
+    Parameters
+    ----------
+    path : str or Path
+        Run folder.
+
+    Returns
+    -------
+    int
+        Bytes of the removed files.
+
+    Raises
+    ------
+    StoreError
+        If it is no run, or holds files that are not ours; nothing is removed then.
+    StoreLocked
+        If a writer holds it.
+    """
+    folder = Path(path)
+    if folder.is_symlink() or not (os.path.lexists(folder / MANIFEST) or os.path.lexists(folder / PREVIOUS)):
+        raise StoreError(f"{str(folder)!r} must be a run folder", f"no {MANIFEST}", "Only runs are removed.")
+    names = [entry.name for entry in folder.iterdir()]
+    strange = [name for name in names if name != TAPS and not is_own_file(name.removeprefix(".").removesuffix(".tmp"))]
+    taps = list((folder / TAPS).iterdir()) if (folder / TAPS).is_dir() and not (folder / TAPS).is_symlink() else []
+    strange += [file.name for file in taps if not file.name.endswith((".safetensors", ".safetensors.part"))]
+    if strange:
+        raise StoreError(f"{str(folder)!r} must hold only a run", f"{strange[:3]}", "Move those files away first.")
+    lock = WriterLock(folder, "")
+    try:
+        removed = _size(folder)
+        for name in (MANIFEST, PREVIOUS):  # first: what is left of an interrupted removal is no run
+            (folder / name).unlink(missing_ok=True)
+        for file in taps:
+            file.unlink()
+        if (folder / TAPS).is_dir() and not (folder / TAPS).is_symlink():
+            (folder / TAPS).rmdir()
+        for file in list(folder.iterdir()):
+            file.unlink()
+        folder.rmdir()
+    except OSError as error:
+        raise explain(error, folder, "the run must be removed") from error
+    finally:
+        lock.release()
+    return removed
+
+
+def tokens_of(run: Run) -> TokenTable:
+    """Give the token table of a complete run."""
+    from workbench.tokens import TokenTable
+
+    return TokenTable(
+        ids=run.tokens, offsets=run.offsets, truncated=run.flag("truncated"), lossy=run.flag("lossy"),
+        original_lengths=run.original_lengths(),
+    )  # fmt: skip
+
+
+def merge_runs(paths: Sequence[str | Path], out: str | Path) -> Run:
+    """Join disjoint runs of one engine into one, in the order given; rows are linked, not copied.
+
+    Row files and journals become hard links where `out` lies on the same disk, and copies elsewhere. Checksums stay
+    those of the runs that wrote them.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        Complete runs of the same contract, taps, positions and settings, with distinct prompt ids.
+    out : str or Path
+        Run folder to make.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    ContractMismatch
+        If the runs were not made in the same way; lists each difference.
+    ContractError
+        If a prompt id stands in two of them.
+    RunExists, StoreError
+        If `out` is there or cannot be written, or a run is not complete.
+    """
+    runs = [open_run(path) for path in paths]
+    _check_mergeable(runs)
+    folder, disk = Path(out), Disk()
+    if os.path.lexists(folder):
+        raise RunExists(f"{str(folder)!r} must not exist", "a file or folder", "Choose another folder.")
+    prompts = _joined_prompts(runs)
+    tokens = _joined_tokens(runs)
+    try:
+        disk.mkdir(folder)
+        disk.mkdir(folder / TAPS)
+        return _write_merged(runs, folder, disk, prompts, tokens)
+    except OSError as error:
+        raise explain(error, folder, "the merged run must be written") from error
+
+
+def _check_mergeable(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise ContractError("a merge needs runs", "none", "Give at least two.")
+    found = []
+    for run in runs:
+        if run.status != "complete":
+            raise StoreError(f"{run.path} must be complete", run.status, "Finish it with resume=True.")
+        for name in ("contract", "taps", "positions", "provenance"):
+            one, other = (_settings(each, name) for each in (runs[0], run))
+            if one != other:
+                found.append(f"{name} of {run.path}")
+    if found:
+        raise ContractMismatch("merged runs must be made in the same way", "; ".join(found), "Compare them instead.")
+    seen: dict[Any, Path] = {}
+    for run in runs:
+        for one in run.prompts.ids:
+            if one in seen:
+                got = f"{one!r} in {seen[one]} and {run.path}"
+                raise ContractError("merged runs must have distinct prompt ids", got, "Split off what is in both.")
+            seen[one] = run.path
+
+
+def _settings(run: Run, name: str) -> Any:
+    manifest = run.manifest
+    if name == "provenance":
+        return {key: value for key, value in manifest.provenance.items() if key not in VOLATILE}
+    return getattr(manifest, name)
+
+
+def _joined_prompts(runs: Sequence[Run]) -> PromptSet:
+    from workbench.prompts import PromptSet
+
+    sets = [run.prompts for run in runs]
+    names = dict.fromkeys(name for one in sets for name in one.columns)
+    columns = {name: [value for one in sets for value in one.columns.get(name, [None] * len(one))] for name in names}
+    given = [one.token_ids for one in sets]
+    ids = None if any(one is None for one in given) else tuple(row for one in given if one is not None for row in one)
+    return PromptSet(
+        texts=tuple(text for one in sets for text in one.texts), token_ids=ids, columns=columns,
+        ids=tuple(name for one in sets for name in one.ids),
+    )  # fmt: skip
+
+
+def _joined_tokens(runs: Sequence[Run]) -> TokenTable:
+    from workbench.tokens import TokenTable
+
+    tables = [tokens_of(run) for run in runs]
+    lengths = np.concatenate([np.diff(table.offsets) for table in tables])
+    return TokenTable(
+        ids=np.concatenate([table.ids for table in tables]),
+        offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+        truncated=np.concatenate([table.truncated for table in tables]),
+        lossy=np.concatenate([table.lossy for table in tables]),
+        original_lengths=np.concatenate([table.original_lengths for table in tables]),
+    )
+
+
+def _write_merged(runs: Sequence[Run], folder: Path, disk: Disk, prompts: PromptSet, tokens: TokenTable) -> Run:
+    parts, segments = _link_parts(runs, folder)
+    identity = uuid.uuid4().hex
+    first = runs[0].manifest
+    flagged = np.concatenate([run.flagged_rows + _row_shift(runs, at) for at, run in enumerate(runs)])
+    statistics = {name: runs[0].statistics(name) for name in runs[0].taps}
+    for run in runs[1:]:
+        statistics = {name: merge_statistics(numbers, run.statistics(name)) for name, numbers in statistics.items()}
+    validity = safetensors_header({"flagged_rows": ("I64", flagged.shape, flagged.nbytes)}, {}) + flagged.tobytes()
+    table, ids = (
+        prompts_bytes(prompts, tokens),
+        b"".join(bytes(part) for part in tokens_bytes(tokens.ids, tokens.offsets)),
+    )
+    files = {PROMPTS: digest_hex(table), TOKENS: digest_hex(ids), VALIDITY: digest_hex(validity)}
+    for name, data in ((PROMPTS, table), (TOKENS, ids), (VALIDITY, validity)):
+        disk.replace_file(folder / name, data)
+    files[STATISTICS] = save_statistics(folder, disk, statistics, identity, sum(len(run.batches) for run in runs))
+    merged = first.model_copy(
+        update={
+            "store_id": uuid.uuid4().hex, "run_id": identity, "version": 0, "files": files, "parts": tuple(parts),
+            "segments": tuple(segments), "counts": _joined_counts(runs), "prompts_hash": prompts.content_hash,
+            "tokens_hash": digest_hex(ids),
+            "durability": next((r.manifest.durability for r in runs if r.durability != "full"), first.durability),
+            "provenance": first.provenance | {"notes": {"merged": [run.manifest.run_id for run in runs]}},
+        }
+    )  # fmt: skip
+    disk.sync_folder(folder / TAPS)
+    disk.sync_folder(folder)
+    disk.sync_folder(folder.parent)
+    ManifestFile(folder, disk, None).publish_twice(merged)
+    return open_run(folder)
+
+
+def _link_parts(runs: Sequence[Run], folder: Path) -> tuple[list[PartEntry], list[SegmentEntry]]:
+    parts: list[PartEntry] = []
+    segments: list[SegmentEntry] = []
+    shards: dict[str, int] = {}
+    prompt = row = 0
+    for run in runs:
+        for at, part in enumerate(run.manifest.parts):
+            name = f"{JOURNAL}.p{len(parts):05d}"
+            _link(run.path / part.journal, folder / name)
+            for entry in [entry for entry in run.manifest.segments if entry.part == at]:
+                shard = shards[entry.tap] = shards.get(entry.tap, -1) + 1
+                moved = {
+                    "part": len(parts), "file": segment_file(entry.tap, shard),
+                    "first_row": entry.first_row + row, "stop_row": entry.stop_row + row,
+                }  # fmt: skip
+                segments.append(entry.model_copy(update=moved))
+                end = "" if entry.state == "sealed" else ".part"
+                _link(run.path / TAPS / f"{entry.file}{end}", folder / TAPS / f"{moved['file']}{end}")
+            start = {"first_prompt": part.first_prompt + prompt, "first_row": part.first_row + row}
+            parts.append(part.model_copy(update={"journal": name} | start))
+        prompt, row = prompt + run.n_prompts, row + run.n_rows
+    return parts, segments
+
+
+def _link(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        raise StoreError(f"{source.name} must be a file of the run", "a link", "Do not merge runs with links inside.")
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without hard links
+        shutil.copyfile(source, target)
+        fd = os.open(target, os.O_RDWR)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def _row_shift(runs: Sequence[Run], at: int) -> int:
+    return sum(run.n_rows for run in runs[:at])
+
+
+def _joined_counts(runs: Sequence[Run]) -> Counts:
+    every = [run.manifest.counts for run in runs]
+    numbers = {
+        name: sum(int(getattr(counts, name) or 0) for counts in every)
+        for name in ("prompts", "tokens", "rows", "truncated_prompts", "lossy_prompts", "flagged_rows")
+    }
+    per_tap = {
+        kind: {tap: sum(getattr(counts, kind).get(tap, 0) for counts in every) for tap in runs[0].taps}
+        for kind in ("non_finite", "saturated")
+    }
+    return Counts.model_validate(numbers | per_tap)
+
+
+def split_run(path: str | Path, outs: Sequence[str | Path], bounds: Iterable[int]) -> list[Run]:
+    """Copy a run into several, by prompts.
+
+    Parameters
+    ----------
+    path : str or Path
+        A complete run.
+    outs : sequence of str or Path
+        Run folders to make.
+    bounds : iterable of int
+        Prompts at which the second and later ones begin, rising; one fewer than `outs`.
+
+    Returns
+    -------
+    list of Run
+
+    Raises
+    ------
+    ContractError
+        If the bounds do not cut the run into that many pieces with prompts.
+    RunExists, StoreError, ChecksumMismatch
+        If a place is taken, the run is unfinished, or stored bytes changed.
+    """
+    run = open_run(path)
+    if run.status != "complete":
+        raise StoreError("only a complete run is split", run.status, "Finish it with resume=True.")
+    edges = [0, *bounds, run.n_prompts]
+    if len(edges) != len(outs) + 1 or any(a >= b for a, b in pairwise(edges)):
+        must = f"bounds must cut {run.n_prompts} prompts into {len(outs)} pieces"
+        raise ContractError(must, f"{edges[1:-1]}", "Give rising prompt numbers, one fewer than folders.")
+    tokens = tokens_of(run)
+    return [_copy_prompts(run, tokens, Path(out), a, b) for out, (a, b) in zip(outs, pairwise(edges), strict=True)]
+
+
+def _copy_prompts(run: Run, tokens: TokenTable, out: Path, first: int, stop: int) -> Run:
+    from workbench.tokens import TokenTable
+
+    span = slice(first, stop)
+    offsets = tokens.offsets[first : stop + 1]
+    piece = TokenTable(
+        ids=tokens.ids[int(offsets[0]) : int(offsets[-1])], offsets=offsets - offsets[0],
+        truncated=tokens.truncated[span], lossy=tokens.lossy[span], original_lengths=tokens.original_lengths[span],
+    )  # fmt: skip
+    note = {"split": {"run": run.manifest.run_id, "prompts": [first, stop]}}
+    writer = create_run(
+        out, prompts=run.prompts.select(np.arange(first, stop)), tokens=piece, taps=run.manifest.taps,
+        positions=run.positions, contract=run.contract, provenance=run.provenance | {"notes": note},
+        durability=run.durability,
+    )  # fmt: skip
+    arrays = {name: run.tap(name, checked=True) for name in run.taps}
+    with writer:
+        at = first
+        while at < stop:
+            limit = run.row_offsets[at] + _COPY_ROWS
+            end = min(stop, max(at + 1, int(np.searchsorted(run.row_offsets, limit, side="right")) - 1))
+            rows = int(run.row_offsets[at]), int(run.row_offsets[end])
+            for array in arrays.values():
+                _ = array[rows[0] : rows[1]]  # checks the batches that hold them
+            raw = {name: array.raw(*rows).view(array.kind.array) for name, array in arrays.items()}
+            writer.commit(at - first, end - first, raw)
+            at = end
+    return open_run(out)
