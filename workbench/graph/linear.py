@@ -16,6 +16,8 @@ from workbench.graph.emitter import CONTRIB, Emitter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from workbench.checkpoint.weights import Weights
 
 FULL = "fp32"
@@ -45,56 +47,77 @@ class Linear:
     keep: Sequence[str]
     used: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, x: str, module: str, *, biased: bool = False) -> str:
-        """Emit `x @ W.T + b`.
+    def __call__(self, x: str, *modules: str, biased: bool = False, name: str = "") -> str:
+        """Emit `x @ W.T + b`; several modules stand side by side in one product.
 
         Parameters
         ----------
         x : str
             Value [..., in].
-        module : str
-            Canonical name, without ".weight".
+        *modules : str
+            Canonical names without ".weight"; one that `keep` names keeps all of them.
         biased : bool
-            Whether it has a bias.
+            Whether any of them has a bias; those without one get zeros.
+        name : str
+            Of the weights, where there are several.
         """
-        precision = FULL if self._kept(module) else self.precision
-        self.used[module] = precision
-        y = PRECISIONS[precision](self, x, module)
+        name = name or modules[0]
+        precision = FULL if any(self._kept(module) for module in modules) else self.precision
+        self.used.update(dict.fromkeys(modules, precision))
+        y = PRECISIONS[precision](self, x, modules, name)
         if not biased:
             return y
-        name = f"{module}.bias"
-        bias = LazyTensor(dtype=np.dtype(np.float32), shape=self.weights.shape(name), make=lambda: self.weights[name])
-        return self.emitter.op("Add", y, self.emitter.weight(name, bias))
+        n_out, _ = self.shape(modules)
+        bias = LazyTensor(
+            dtype=np.dtype(np.float32),
+            shape=(n_out,),
+            make=lambda: np.concatenate([self._bias(module) for module in modules]),
+        )
+        return self.emitter.op("Add", y, self.emitter.weight(f"{name}.bias", bias))
 
     def _kept(self, module: str) -> bool:
         return any(fnmatchcase(module, pattern) or fnmatchcase(f"{module}.weight", pattern) for pattern in self.keep)
 
+    def _bias(self, module: str) -> NDArray[np.float32]:
+        stated = f"{module}.bias"
+        if stated in self.weights:
+            return self.weights[stated]
+        return np.zeros(self.weights.shape(f"{module}.weight")[0], dtype=np.float32)
 
-def _full(linear: Linear, x: str, module: str) -> str:
-    name = f"{module}.weight"
-    n_out, n_in = linear.weights.shape(name)
+    def matrix(self, modules: Sequence[str]) -> NDArray[np.float32]:
+        """Read matrices as one, [out, in]."""
+        parts = [self.weights[f"{module}.weight"] for module in modules]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def shape(self, modules: Sequence[str]) -> tuple[int, int]:
+        """Size of the matrices side by side, (out, in)."""
+        shapes = [self.weights.shape(f"{module}.weight") for module in modules]
+        return sum(shape[0] for shape in shapes), shapes[0][1]
+
+
+def _full(linear: Linear, x: str, modules: Sequence[str], name: str) -> str:
+    n_out, n_in = linear.shape(modules)
     tensor = LazyTensor(
-        dtype=np.dtype(np.float32), shape=(n_in, n_out), make=lambda: np.ascontiguousarray(linear.weights[name].T)
+        dtype=np.dtype(np.float32), shape=(n_in, n_out), make=lambda: np.ascontiguousarray(linear.matrix(modules).T)
     )
-    return linear.emitter.op("MatMul", x, linear.emitter.weight(name, tensor))
+    return linear.emitter.op("MatMul", x, linear.emitter.weight(f"{name}.weight", tensor))
 
 
-def _int8(linear: Linear, x: str, module: str) -> str:
+def _int8(linear: Linear, x: str, modules: Sequence[str], name: str) -> str:
     """Emit blocks of 32 weights with one float32 scale; activations stay float32."""
-    name = f"{module}.weight"
-    n_out, n_in = linear.weights.shape(name)
+    n_out, n_in = linear.shape(modules)
     n_blocks = -(-n_in // BLOCK)
     codes = LazyTensor(
-        dtype=np.dtype(np.uint8), shape=(n_out, n_blocks, BLOCK), make=lambda: quantise(linear.weights[name])[0]
+        dtype=np.dtype(np.uint8), shape=(n_out, n_blocks, BLOCK), make=lambda: quantise(linear.matrix(modules))[0]
     )
     scales = LazyTensor(
-        dtype=np.dtype(np.float32), shape=(n_out, n_blocks), make=lambda: quantise(linear.weights[name])[1]
+        dtype=np.dtype(np.float32), shape=(n_out, n_blocks), make=lambda: quantise(linear.matrix(modules))[1]
     )
     return linear.emitter.op(
         "MatMulNBits",
         x,
-        linear.emitter.weight(f"{module}.codes", codes),
-        linear.emitter.weight(f"{module}.scales", scales),
+        linear.emitter.weight(f"{name}.codes", codes),
+        linear.emitter.weight(f"{name}.scales", scales),
         domain=CONTRIB,
         K=n_in,
         N=n_out,
@@ -104,7 +127,7 @@ def _int8(linear: Linear, x: str, module: str) -> str:
     )
 
 
-PRECISIONS: dict[str, Callable[[Linear, str, str], str]] = {FULL: _full, "int8": _int8}
+PRECISIONS: dict[str, Callable[[Linear, str, Sequence[str], str], str]] = {FULL: _full, "int8": _int8}
 
 
 def check_precision(precision: str) -> None:

@@ -43,6 +43,11 @@ class Opset23:
         self.weights = weights
         self.max_tokens = max_tokens
 
+    def packs(self, layer: Layer) -> bool:
+        """Whether `attend` takes queries, keys and values of this layer as one value, the first of three."""
+        del layer
+        return False
+
     # Shapes and positions -----------------------------------------------------------------------------------------
 
     def n_prompts(self) -> str:

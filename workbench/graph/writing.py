@@ -154,7 +154,12 @@ class Writer:
 
     def _attention(self, i: int, asked: str, read: str, *, at: str | None) -> str:
         config, low, layer, prefix = self.config, self.low, self.config.layers[i], f"blocks.{i}"
-        q, k, v = self._qkv(prefix, asked, read)
+        if at is None and low.packs(layer):
+            parts = [f"{prefix}.{name}" for name in ("q", "k", "v")]
+            biased = bool(config.biases & {"q", "k", "v"})
+            q, k, v = self._clip(self.linear(read, *parts, biased=biased, name=f"{prefix}.qkv")), "", ""
+        else:
+            q, k, v = self._qkv(prefix, asked, read)
         return self.linear(low.attend(q, k, v, layer, at), f"{prefix}.o", biased="o" in config.biases)
 
     def _qkv(self, prefix: str, asked: str, read: str) -> tuple[str, str, str]:
