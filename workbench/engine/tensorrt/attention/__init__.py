@@ -1,0 +1,1 @@
+"""One kernel for rotary positions and causal attention, and the plugin that lets TensorRT call it."""

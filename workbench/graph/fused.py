@@ -1,0 +1,53 @@
+"""Lowering for a runtime with one own kernel: rotary positions and causal attention over packed queries, keys, values.
+
+Everything else is as in the primitive lowering, and so is a block that the kernel does not cover.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from workbench.graph.primitive import Primitive
+
+if TYPE_CHECKING:
+    from workbench.checkpoint.config import Layer
+
+DOMAIN = "workbench"
+KERNEL = "RopeAttention"
+LONGEST = 128  # one tile of queries and keys
+HEAD_DIMS = (64, 128)
+
+
+class Fused(Primitive):
+    """Writes attention as one operator of this project's own."""
+
+    name: ClassVar[str] = "fused"
+
+    def packs(self, layer: Layer) -> bool:
+        """Whether the kernel covers this layer."""
+        config, rope = self.config, layer.rope
+        if config.attn_softcap is not None or config.alibi is not None or config.qk_norm is not None:
+            return False
+        if rope is None or rope.dims != config.head_dim or config.head_dim not in HEAD_DIMS:
+            return False
+        narrow = layer.window is not None and layer.window < self.max_tokens
+        return not narrow and self.max_tokens <= LONGEST and config.clip_qkv is None
+
+    def attend(self, q: str, k: str, v: str, layer: Layer, at: str | None) -> str:
+        """Turn and attend: [prompt, token, head * head_dim] from packed values."""
+        if k:
+            return super().attend(q, k, v, layer, at)
+        assert layer.rope is not None
+        cos, sin = self.tables(layer.rope)
+        return self.emitter.op(
+            KERNEL,
+            q,
+            cos,
+            sin,
+            domain=DOMAIN,
+            heads=self.config.n_heads,
+            kv_heads=self.config.n_kv_heads,
+            head_dim=self.config.head_dim,
+            interleaved=int(layer.rope.interleaved),
+            scale=layer.attn_scale,
+        )
