@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import TokenError, shown
+from workbench.prompts.promptset import show
 from workbench.tokens.templates import ChatTemplate, template_digest
 from workbench.tokens.tokenizer import Tokenizer, check_text
 
@@ -170,7 +171,7 @@ class _Maker:
                 if not self._truncate:
                     raise self._too_long(row, f"{count} tokens")
                 if before + after >= self._max:
-                    got = f"{self._max} for prompt {shown(self._prompts.ids[row])}"
+                    got = f"{self._max} for prompt {show(self._prompts.ids[row])}"
                     what = f"max_tokens must leave room beside the {before + after} tokens that are added"
                     raise TokenError(what, got, "Raise max_tokens.")
                 kept = [*ids[: self._max - after], *ids[count - after :]]
@@ -196,12 +197,12 @@ class _Maker:
         if self._vocab_size is None:
             return
         if (worst := max(ids)) >= self._vocab_size or (worst := min(ids)) < 0:
-            got = f"{worst} in prompt {shown(self._prompts.ids[row])} (row {row})"
+            got = f"{worst} in prompt {show(self._prompts.ids[row])} (row {row})"
             what = f"a token id must lie in the model's vocabulary of {self._vocab_size}"
             raise TokenError(what, got, "Check that the ids come from the tokenizer of this checkpoint.")
 
     def _too_long(self, row: int, length: str) -> TokenError:
-        got = f"{length} in prompt {shown(self._prompts.ids[row])} (row {row})"
+        got = f"{length} in prompt {show(self._prompts.ids[row])} (row {row})"
         what = f"a prompt must have at most {self._max} tokens"
         return TokenError(what, got, "Pass truncate=True to keep its first tokens, or build with a larger max_tokens.")
 
@@ -209,7 +210,7 @@ class _Maker:
         text = self._prompts.texts[row]
         text = None if self._prompts.token_ids is not None else text
         kind = "no token ids" if text is None else "an empty text" if not text else "no token for any of its characters"
-        got = f"{kind} in prompt {shown(self._prompts.ids[row])} (row {row})"
+        got = f"{kind} in prompt {show(self._prompts.ids[row])} (row {row})"
         do = "Drop it; an empty text is allowed only where the checkpoint adds BOS, and this one does not."
         return TokenError("a prompt must have at least one token", got, do if text == "" else "Drop it.")
 
@@ -221,7 +222,7 @@ def _encoded(
         try:
             check_text(text)
         except TokenError as error:
-            got = f"{error.got} in prompt {shown(prompts.ids[row])} (row {row})"
+            got = f"{error.got} in prompt {show(prompts.ids[row])} (row {row})"
             raise TokenError(error.what, got, error.do) from None
     return tokenizer.encode_batch(texts, add_special=add_special)
 
