@@ -21,7 +21,7 @@ def make_run(
     path, states, *, texts=None, columns=None, lengths=None, positions="last", ids=None, tokens=None,
     letter="a", dtype="F32", **changes,
 ):  # fmt: skip
-    """A sealed run. `states` is float32 [row, width], or a dict of them by tap; one row a prompt unless `lengths` are given."""
+    """A sealed run; `states` is float32 [row, width], or these by tap; one row a prompt unless `lengths` are given."""
     states = states if isinstance(states, dict) else {"final_norm": states}
     n_rows = len(next(iter(states.values())))
     if lengths is None:

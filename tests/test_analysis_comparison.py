@@ -107,15 +107,18 @@ def test_the_worst_token_stands_beside_the_mean_with_its_prompt(tmp_path):
     states = states_of(50)
     changed = states.copy()
     changed[31] += 3
+    noise = {"final_norm": {"error_mean": 1e-6, "error_worst": 2e-6}}
     a = make_run(tmp_path / "a", states, ids=[f"p{i}" for i in range(50)])
     found = compare(a, make_run(tmp_path / "b", changed), floor=Floor(
         engine_id="a" * 64, prompts_hash=a.prompts.content_hash, n_rows=50, created="", workbench="",
-        repeats=(Repeat(kind="order", run_id="", engine_id="", taps={"final_norm": {"error_mean": 1e-6, "error_worst": 2e-6}}),),
+        repeats=(Repeat(kind="order", run_id="", engine_id="", taps=noise),),
     ), **QUIET)  # fmt: skip
     assert found.worst[0].row_a == 31
     assert found.worst[0].prompt == 31
     assert found.worst[0].text == "prompt 31"
-    assert found.worst[0].error == pytest.approx(np.linalg.norm(changed[31] - states[31]) / np.linalg.norm(states[31]), rel=1e-5)
+    assert found.worst[0].error == pytest.approx(
+        np.linalg.norm(changed[31] - states[31]) / np.linalg.norm(states[31]), rel=1e-5
+    )
     assert list(found.rows_above("final_norm")) == [31]
     assert "other prompts" not in str(found)
 
@@ -222,3 +225,23 @@ def test_dtype_and_engine_error_are_told_apart(tmp_path):
     assert split.total.tap("final_norm").error_mean == pytest.approx(error(base, engine), rel=1e-3)
     assert "do not add up" in str(split)
     assert split.to_frame()["dtype_error"].tolist() == [split.dtype.taps[0].error_mean]
+
+
+def test_statistics_gathered_while_writing_serve_the_comparison(tmp_path, monkeypatch):
+    from workbench.analysis import drift
+
+    states = states_of(80) + 3
+    a, b = make_run(tmp_path / "a", states), make_run(tmp_path / "b", states * 1.01 + 0.1, letter="b")
+    walked = measure_drift(
+        "final_norm", rows_of(a.tap("final_norm")), rows_of(b.tap("final_norm")), sample=np.arange(80)
+    )
+
+    def no_pass(rows):
+        raise AssertionError("a pass over the rows for what is stored")
+
+    monkeypatch.setattr(drift, "moments", no_pass)
+    found = compare(a, b, **QUIET).taps[0]
+    assert found.zscored_error_mean == pytest.approx(walked.zscored_error_mean, rel=1e-5)
+    assert found.cka_zscored == pytest.approx(walked.cka_zscored, rel=1e-6)
+    with pytest.raises(AssertionError, match="pass over the rows"):  # a part of the rows has no stored statistics
+        compare(a, make_run(tmp_path / "c", states[:70]), **QUIET)

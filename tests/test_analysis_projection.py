@@ -117,7 +117,10 @@ def test_only_pca_maps_are_aligned(tmp_path):
 
     states, _ = blobs()
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((20, 20)))[0]
-    maps = [project(make_run(tmp_path / n, rows), "final_norm", **QUIET) for n, rows in (("a", states), ("b", states @ turn))]
+    maps = [
+        project(make_run(tmp_path / n, rows), "final_norm", **QUIET)
+        for n, rows in (("a", states), ("b", states @ turn))
+    ]
     near = align(maps[1], maps[0])
     np.testing.assert_allclose(near.coordinates, maps[0].coordinates, atol=1e-2)
     assert near.badge == "aligned"

@@ -21,7 +21,11 @@ def gram_form(x, y):
     def hsic(k, m):
         n = len(k)
         one = np.ones(n)
-        value = np.trace(k @ m) + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (one @ k @ m @ one)
+        value = (
+            np.trace(k @ m)
+            + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+            - 2 / (n - 2) * (one @ k @ m @ one)
+        )
         return value / (n * (n - 3))
 
     grams = []
@@ -134,7 +138,7 @@ def test_overlap_is_one_for_equal_spaces_and_chance_for_unrelated_ones():
 
 
 def test_measures_of_blocks_equal_their_formulas(monkeypatch):
-    import workbench.analysis.similarity as similarity
+    from workbench.analysis import similarity
 
     monkeypatch.setattr(similarity, "BLOCK_BYTES", 2000)
     rng = np.random.default_rng(8)
@@ -148,7 +152,9 @@ def test_measures_of_blocks_equal_their_formulas(monkeypatch):
     assert found.error_worst == pytest.approx(error.max(), rel=1e-5)
     assert found.worst[0] == error.argmax()
     z, w = (x - x.mean(axis=0)) / x.std(axis=0), (y - x.mean(axis=0)) / x.std(axis=0)
-    assert found.zscored_error_mean == pytest.approx((np.linalg.norm(z - w, axis=1) / np.linalg.norm(z, axis=1)).mean(), rel=1e-5)
+    assert found.zscored_error_mean == pytest.approx(
+        (np.linalg.norm(z - w, axis=1) / np.linalg.norm(z, axis=1)).mean(), rel=1e-5
+    )
     cosine = lambda p, q: np.sum(p * q, axis=1) / np.linalg.norm(p, axis=1) / np.linalg.norm(q, axis=1)  # noqa: E731
     assert found.cosine_mean == pytest.approx(cosine(x, y).mean(), rel=1e-6)
     assert found.centred_cosine_worst == pytest.approx(cosine(x - x.mean(axis=0), y - x.mean(axis=0)).min(), rel=1e-5)

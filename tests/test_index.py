@@ -74,7 +74,11 @@ def test_bfloat16_rows_are_searched_in_place_with_the_same_answer(tmp_path, metr
 
 def test_bad_questions_are_refused():
     states = np.zeros((4, 3), np.float32)
-    for bad, match in [(([[1, 2]], 1), "d_model=3"), (([[1, 2, 3]], 0), "at least 1"), (([[1, 2, np.inf]], 1), "finite")]:
+    for bad, match in [
+        (([[1, 2]], 1), "d_model=3"),
+        (([[1, 2, 3]], 0), "at least 1"),
+        (([[1, 2, np.inf]], 1), "finite"),
+    ]:
         with pytest.raises(AnalysisError, match=match):
             nearest_rows(states, *bad)
     with pytest.raises(AnalysisError, match="cosine, l2, dot"):

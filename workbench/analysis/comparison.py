@@ -20,7 +20,7 @@ from workbench.analysis.results import Provenance, Result, provenance
 from workbench.analysis.sampling import sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
-from workbench.index.blocks import I64, Rows, rows_of
+from workbench.index.blocks import I64, Moments, Rows, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -289,7 +289,7 @@ def _common_taps(a: Run, b: Run, taps: Sequence[str] | None) -> list[str]:
     return common
 
 
-def _one_tap(  # noqa: PLR0917 - one call, above
+def _one_tap(
     a: Run, b: Run, tap: str, joined: Joined, prompts: I64, sample: int, apart: bool, options: dict[str, Any]
 ) -> TapDrift:
     good_a, good_b = _finite(a, tap, joined.rows_a), _finite(b, tap, joined.rows_b)
@@ -300,6 +300,7 @@ def _one_tap(  # noqa: PLR0917 - one call, above
         _pick(b, tap, joined.rows_b[keep]),
         sample=sample_rows(prompts[keep], sample, seed=options["seed"]),
         groups=prompts[keep] if apart else None,
+        known=(_known(a, tap, joined.rows_a[keep]), _known(b, tap, joined.rows_b[keep])),
         **options,
     )
     errors = np.full(len(joined), np.nan, np.float32)
@@ -316,6 +317,14 @@ def _finite(run: Run, tap: str, rows: I64) -> npt.NDArray[np.bool_]:
     if len(flagged):
         good[flagged] = np.isfinite(run.tap(tap)[flagged]).all(axis=1)
     return good[rows]
+
+
+def _known(run: Run, tap: str, rows: I64) -> Moments | None:
+    """Take means and variances that were gathered while writing, where they speak of the same rows."""
+    found = run.statistics(tap) if len(rows) == run.n_rows and run.status == "complete" else None
+    if found is None or found.n_rows != len(rows):
+        return None
+    return Moments(count=found.n_rows, mean=np.asarray(found.mean), variance=np.asarray(found.variance))
 
 
 def _pick(run: Run, tap: str, rows: I64) -> Rows:

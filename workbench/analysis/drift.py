@@ -104,6 +104,7 @@ def measure_drift(
     groups: I64 | None = None,
     k: int = 10,
     seed: int = 0,
+    known: tuple[Moments | None, Moments | None] = (None, None),
     progress: Progress | None = None,
 ) -> TapDrift:
     """Measure one tap on finite, joined rows.
@@ -116,10 +117,12 @@ def measure_drift(
         Rows for neighbour overlap and permuted cosines.
     groups : int64 [row], optional
         Prompt of each row; if given, rows of the same prompt are no neighbours.
+    known : (Moments or None, Moments or None)
+        Means and variances of both sides, where they are known; else they take a pass over the rows.
     """
     if len(a) < 1:
         raise AnalysisError("a comparison needs rows", f"none that are finite at {tap}", "See the runs' validity.")
-    left, right = moments(a), moments(b)
+    left, right = known[0] or moments(a), known[1] or moments(b)
     walk = _Walk(left, right, len(a), same_width=a.shape[1] == b.shape[1])
     for first, x, y in paired_blocks(a, b):
         walk.add(first, x, y)

@@ -130,52 +130,51 @@ def _exact(rows: Rows, keep: int, progress: Progress | None) -> Pca:
 def _iterated(rows: Rows, keep: int, seed: int, progress: Progress | None) -> Pca:
     n_rows, width = rows.shape
     shift = _first_mean(rows)
-    basis = np.random.default_rng(seed).standard_normal((width, keep + OVERSAMPLE))
-    basis = np.linalg.qr(basis)[0]
-    offset, trace = np.zeros(width), 0.0
-    image = basis
+    image = np.random.default_rng(seed).standard_normal((width, keep + OVERSAMPLE))
+    sums: tuple[F64, float] | None = None
+    basis = image
     for iteration in range(ITERATIONS):
         basis = np.linalg.qr(image)[0]
-        image, total, square = _covariance_times(rows, shift, basis, progress, (iteration, ITERATIONS))
-        offset = total / n_rows
-        trace = (square - n_rows * float(offset @ offset)) / (n_rows - 1)
+        part = _part(progress, iteration * n_rows, ITERATIONS * n_rows)
+        image, found = _gram_times(rows, shift, basis, part, first=sums is None)
+        sums = sums or found
+        offset = sums[0] / n_rows
+        image = (image - n_rows * np.outer(offset, offset @ basis)) / (n_rows - 1)
+    assert sums is not None
+    offset, square = sums[0] / n_rows, sums[1]
+    trace = (square - n_rows * float(offset @ offset)) / (n_rows - 1)
     small = basis.T @ image
     variance, rotation = np.linalg.eigh((small + small.T) / 2)
     order = np.argsort(variance)[::-1][:keep]
-    rotation = rotation[:, order]
-    return _finish(
-        rows,
-        shift + offset,
-        image @ rotation,
-        basis @ rotation,
-        np.maximum(variance[order], 0.0),
-        trace,
-        f"subspace iteration, {ITERATIONS} passes",
-    )
+    rotation, variance = rotation[:, order], np.maximum(variance[order], 0.0)
+    algorithm = f"subspace iteration, {ITERATIONS} passes"
+    return _finish(rows, shift + offset, image @ rotation, basis @ rotation, variance, trace, algorithm)
 
 
-def _covariance_times(
-    rows: Rows, shift: F32, basis: F64, progress: Progress | None, part: tuple[int, int]
-) -> tuple[F64, F64, float]:
-    """Multiply the covariance with a basis in one pass; also the sum and the squared sum of the shifted rows."""
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+def _gram_times(
+    rows: Rows, shift: F32, basis: F64, progress: Progress | None, *, first: bool
+) -> tuple[F64, tuple[F64, float]]:
+    """Multiply the Gram matrix of the shifted rows with a basis in one pass; the first also gives sums and squares."""
     n_rows, width = rows.shape
     narrow = basis.astype(np.float32)
     image, total, square = np.zeros(basis.shape), np.zeros(width), 0.0
-    for first, block in rows.blocks():
+    for start, block in rows.blocks():
         near = block - shift
-        total += near.sum(axis=0, dtype=np.float64)
-        square += float(np.einsum("ij,ij->j", near, near).sum(dtype=np.float64))
+        if first:
+            total += near.sum(axis=0, dtype=np.float64)
+            square += float(np.einsum("ij,ij->j", near, near).sum(dtype=np.float64))
         image += near.T @ (near @ narrow)
         if progress:
-            progress(part[0] * n_rows + first + len(block), part[1] * n_rows)
+            progress(start + len(block), n_rows)
     _refuse_non_finite(total)
-    offset = total / n_rows
-    return (image - n_rows * np.outer(offset, offset @ basis)) / (n_rows - 1), total, square
+    return image, (total, square)
 
 
-def _finish(  # noqa: PLR0917 - two calls, above
-    rows: Rows, mean: F64, image: F64, vectors: F64, variance: F64, trace: float, algorithm: str
-) -> Pca:
+def _finish(rows: Rows, mean: F64, image: F64, vectors: F64, variance: F64, trace: float, algorithm: str) -> Pca:
     off = np.linalg.norm(image - vectors * variance, axis=0)
     signs = np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])])
     return Pca(

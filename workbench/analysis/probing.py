@@ -28,6 +28,7 @@ from workbench.analysis.probe_scores import (
 )
 from workbench.analysis.results import Provenance, Result, provenance
 from workbench.analysis.showing import Show, shown
+from workbench.analysis.threads import few_threads
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, Progress, rows_of
 
@@ -255,6 +256,27 @@ def probe_states(
     progress: Progress | None = None,
 ) -> Probe:
     """Fit and judge a probe on rows already at hand; see `fit_probe`."""
+    with few_threads(states.shape[1]):
+        return _probe_states(
+            run, tap, found, states, fold_of_row,
+            method=method, alphas=alphas, shuffles=shuffles, balanced=balanced, seed=seed, progress=progress,
+        )  # fmt: skip
+
+
+def _probe_states(
+    run: Run,
+    tap: str,
+    found: Labels,
+    states: F32,
+    fold_of_row: I64,
+    *,
+    method: str | None,
+    alphas: Sequence[float] | None,
+    shuffles: int,
+    balanced: bool,
+    seed: int,
+    progress: Progress | None,
+) -> Probe:
     kind = _method(found, method)
     grid = tuple(alphas or (ridge.ALPHAS if kind == "ridge" else logistic.ALPHAS))
     if not np.isfinite(states).all():

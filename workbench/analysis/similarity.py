@@ -231,10 +231,15 @@ def neighbour_sets(states: F32, k: int, barred: npt.ArrayLike) -> I64:
     size = np.linalg.norm(states, axis=1, keepdims=True)
     unit = np.ascontiguousarray(states / np.where(size > 0, size, 1), dtype=np.float32)
     out = np.empty((len(unit), k), np.int64)
+    alone = len(np.unique(groups)) == len(groups)  # each row bars itself only
     step = max(1, BLOCK_BYTES // (4 * len(unit)))
     for first in range(0, len(unit), step):
         score = unit[first : first + step] @ unit.T
-        score[groups[first : first + step, None] == groups[None, :]] = -np.inf
+        here = np.arange(first, first + len(score))
+        if alone:
+            score[here - first, here] = -np.inf
+        else:
+            score[groups[here, None] == groups[None, :]] = -np.inf
         near = np.argpartition(score, len(unit) - k, axis=1)[:, len(unit) - k :]
         near[np.take_along_axis(score, near, axis=1) == -np.inf] = -1
         out[first : first + step] = near
