@@ -9,7 +9,7 @@ from conftest import needs_smollm2
 import workbench as wb
 from workbench.demo import MAIN, TAPS, city_prompts, run_demo
 
-# 5 folds, equal names in one fold, standardised states, penalty chosen in an inner fold: computed apart from this project
+# 5 folds, equal names in one fold, standardised states, penalty from an inner fold: computed apart from this project
 KNOWN = {MAIN: (0.44, 0.34, 0.54), "blocks.5.resid_post": (0.31, 0.21, 0.40)}
 
 

@@ -10,12 +10,10 @@ import pytest
 import workbench
 
 ROOT = Path(workbench.__file__).parent
-UNDER = ("errors", "axes", "canonical", "progress")
+UNDER = ("errors", "axes", "canonical", "progress", "verbs")
 ROW = ("prompts", "tokens", "checkpoint", "graph", "engine", "runtime", "store", "index", "analysis", "view")
 ON_TOP = ("extraction", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__")
 ORDER = (*UNDER, *ROW, *ON_TOP)
-# A verb's parser is made by `workbench.commands.add_verb`, which imports nothing itself.
-ALLOWED = {("commands", "commands")}
 HEAVY = ("onnx", "onnxruntime", "torch", "plotly", "umap", "sklearn", "numba", "pandas", "tensorrt", "scipy")
 
 
@@ -37,7 +35,7 @@ def test_imports_point_left(path):
     if unit == "__init__":
         return
     here = ORDER.index(unit)
-    right = [name for name in imported_units(path) if ORDER.index(name) > here and (path.stem, name) not in ALLOWED]
+    right = [name for name in imported_units(path) if ORDER.index(name) > here]
     assert not right, f"{path} imports {right}, to its right; move the shared part left"
 
 
@@ -72,8 +70,13 @@ def test_front_door_names_survive_the_import_of_every_module():
     code = """
 import importlib, pkgutil, workbench
 for m in pkgutil.walk_packages(workbench.__path__, "workbench."):
-    if not m.name.endswith("__main__"):
+    if m.name.endswith("__main__"):
+        continue
+    try:
         importlib.import_module(m.name)
+    except ImportError as error:
+        if error.name.split(".")[0] not in ("triton", "tensorrt", "tensorrt_bindings", "tensorrt_rtx", "openvino"):
+            raise
 print(*[n for n in workbench.__all__ if n != "__version__" and not callable(getattr(workbench, n))])
 """
     assert in_fresh_process(code).split() == []

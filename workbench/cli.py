@@ -17,13 +17,14 @@ from workbench.errors import WorkbenchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.commands import SubParsers
+    from workbench.verbs import SubParsers
 
 ROOMS = (
     "workbench.commands",
     "workbench.store.commands",
     "workbench.analysis.commands",
     "workbench.view.commands",
+    "workbench.engine.commands",
     "workbench.engine.trtllm.commands",
 )
 INTERRUPTED = 130

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
-    from workbench.engine.recipe import Recipe
+    import argparse
 
-SubParsers = Any  # argparse keeps the type of add_subparsers() private
+    from workbench.engine.recipe import Recipe
+    from workbench.verbs import SubParsers
+
 EXAMPLES = {
     "demo": "workbench demo --out demo-output",
     "doctor": "workbench doctor",
@@ -24,18 +27,6 @@ workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dty
 workbench inspect engines/0f3a...
 workbench inspect runs/first""",
 }
-
-
-def add_verb(verbs: SubParsers, name: str, text: str, examples: str) -> argparse.ArgumentParser:
-    """Add a verb with examples in its help."""
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
 
 
 def add_commands(verbs: SubParsers) -> None:

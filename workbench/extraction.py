@@ -98,7 +98,7 @@ def extract(
         taps=tap_specs(contract, dtype),
         positions=contract.positions,
         contract=contract.to_json(),
-        provenance=_provenance(loaded, batches, truncate, template),
+        provenance=_provenance(tokens, batches, truncate=truncate),
         durability=durability,
         resume=resume,
     )
@@ -186,15 +186,9 @@ def _run_all(engine: Engine, tokens: TokenTable, plan: BatchPlan, writer: RunWri
         run_plan(engine, tokens, windows, writer, row_offsets=writer.row_offsets, progress=step)
 
 
-def _provenance(engine: Engine, plan: BatchPlan, truncate: bool, template: str | None) -> dict[str, Any]:
-    tokenizer = engine.tokenizer
-    return {
-        "code_version": __version__,
-        "tokenizer_digest": tokenizer.digest if tokenizer else None,
-        "template": template,
-        "truncate": truncate,
-        "batch_plan": plan.digest,
-    }
+def _provenance(tokens: TokenTable, plan: BatchPlan, *, truncate: bool) -> dict[str, Any]:
+    made = {"code_version": __version__, "truncate": truncate, "batch_plan": plan.digest}
+    return {**tokens.provenance, **made}
 
 
 def measure_floor(

@@ -59,8 +59,12 @@ def describe_engine(path: Path, contract: Contract) -> str:
         reads=f"up to {c.limits.max_tokens} tokens a prompt, padding on the {c.padding_side}",
         emits=f"{', '.join(c.taps)}; positions {c.positions}",
         error=f"worst row {worst[1].worst_relative_error:.2g}, mean {worst[1].mean_relative_error:.2g} at {worst[0]}",
-        speed=f"{c.build.tokens_per_second:,.0f} tokens per second, plan {c.build.plan_bytes / 1e6:,.0f} MB",
+        speed=f"{_speed(c.build.tokens_per_second)}, plan {c.build.plan_bytes / 1e6:,.0f} MB",
     )
+
+
+def _speed(tokens_per_second: float | None) -> str:
+    return "speed not measured" if tokens_per_second is None else f"{tokens_per_second:,.0f} tokens per second"
 
 
 def describe_run(run: Run) -> str:
@@ -70,7 +74,7 @@ def describe_run(run: Run) -> str:
         rows=f"{run.n_rows:,} a tap, of {run.n_prompts:,} prompts and {len(run.tokens):,} tokens",
         taps=", ".join(run.taps),
         positions=str(run.positions),
-        engine=run.engine_id[:20],
+        engine=(run.engine_id or "unknown")[:20],
         columns=", ".join(run.prompts.columns) or "none",
     )
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import AnalysisError
+from workbench.verbs import add_verb
+
+if TYPE_CHECKING:
+    import argparse
+
+    from workbench.verbs import SubParsers
 
 EXAMPLES = {
     "project": """workbench project runs/first --tap final_norm --out maps/first
@@ -23,7 +28,7 @@ workbench neighbours runs/first --tap final_norm --text "Paris is a city" --excl
 }
 
 
-def add_commands(verbs: Any) -> None:
+def add_commands(verbs: SubParsers) -> None:
     """Add the verbs to the subparsers of the command line."""
     project = _verb(verbs, "project", "map the rows of a tap to two dimensions")
     project.add_argument("runs", type=Path, nargs="+", help="run folders; several share one map")
@@ -58,7 +63,7 @@ def add_commands(verbs: Any) -> None:
     _common(near, _neighbours, out=False, seed=False)
 
 
-def _add_probe(verbs: Any) -> None:
+def _add_probe(verbs: SubParsers) -> None:
     probe = _verb(verbs, "probe", "fit a linear probe, measured on groups that it never saw")
     probe.add_argument("run_folder", type=Path, metavar="RUN")
     _tap(probe)
@@ -71,15 +76,8 @@ def _add_probe(verbs: Any) -> None:
     _common(probe, _probe)
 
 
-def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
+def _verb(verbs: SubParsers, name: str, text: str) -> argparse.ArgumentParser:
+    return add_verb(verbs, name, text, EXAMPLES[name])
 
 
 def _tap(parser: argparse.ArgumentParser) -> None:

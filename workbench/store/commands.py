@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.errors import ContractError
+from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
+    import argparse
+
     from workbench.store.housekeeping import RunSummary
     from workbench.store.reader import Run
+    from workbench.verbs import SubParsers
 
 EXAMPLES = {
     "verify": """workbench verify runs/cities
@@ -32,23 +35,18 @@ workbench import cities.zip --kind zip --out runs/cities""",
 }
 
 
-def add_commands(verbs: Any) -> None:
+def add_commands(verbs: SubParsers) -> None:
     """Add the verbs of this module to the parsers of `workbench`."""
     _add_checks(verbs)
     _add_housekeeping(verbs)
     _add_exchange(verbs)
 
 
-def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".",
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    return parser
+def _verb(verbs: SubParsers, name: str, text: str) -> argparse.ArgumentParser:
+    return add_verb(verbs, name, text, EXAMPLES[name])
 
 
-def _add_checks(verbs: Any) -> None:
+def _add_checks(verbs: SubParsers) -> None:
     verify = _verb(verbs, "verify", "check a run against its checksums and counts")
     verify.add_argument("folder", type=Path, metavar="RUN", help="run folder")
     verify.add_argument("--sample", default="100%", help="share of the batches to check, such as 1%% (default: 100%%)")
@@ -59,7 +57,7 @@ def _add_checks(verbs: Any) -> None:
     runs.set_defaults(run=_runs)
 
 
-def _add_housekeeping(verbs: Any) -> None:
+def _add_housekeeping(verbs: SubParsers) -> None:
     remove = _verb(verbs, "rm", "remove runs for good")
     remove.add_argument("runs", type=Path, nargs="+", help="run folders")
     remove.add_argument("--yes", action="store_true", help="do not ask")
@@ -75,7 +73,7 @@ def _add_housekeeping(verbs: Any) -> None:
     split.set_defaults(run=_split)
 
 
-def _add_exchange(verbs: Any) -> None:
+def _add_exchange(verbs: SubParsers) -> None:
     export = _verb(verbs, "export", "write a run as npy, Parquet, safetensors or a zip to send")
     export.add_argument("source", type=Path, help="run folder")
     export.add_argument("--format", choices=["npy", "parquet", "safetensors", "zip"], required=True)

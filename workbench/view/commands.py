@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.verbs import add_verb
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from workbench.store import Run
+    from workbench.verbs import SubParsers
 
 EXAMPLES = """workbench report runs/first --out report.html
 workbench report runs/fp32 runs/int8 --floor runs/floor --color continent
@@ -17,15 +20,9 @@ workbench report runs/first --probe latitude --clusters 12 --umap
 workbench report runs/first --redact all --keep-column continent"""
 
 
-def add_commands(verbs: Any) -> None:
+def add_commands(verbs: SubParsers) -> None:
     """Add the verb."""
-    parser = verbs.add_parser(
-        "report",
-        help="show one run, or two side by side, as one offline HTML file",
-        description="Show one run, or two side by side and compared, as one offline HTML file.",
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES.splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(verbs, "report", "show one run, or two compared, as one offline HTML file", EXAMPLES)
     parser.add_argument("first", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("second", metavar="RUN2", type=Path, nargs="?", help="the same prompts by another engine")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="file to write (default: report.html)")

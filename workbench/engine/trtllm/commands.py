@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.engine.trtllm.patching import apply_patch, inspect_tree, reverse_patch
+from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
 
+    from workbench.verbs import SubParsers
 
-def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+EXAMPLES = """workbench patch TensorRT-LLM/ --check
+workbench patch TensorRT-LLM/
+workbench patch TensorRT-LLM/ --reverse"""
+
+
+def add_commands(verbs: SubParsers) -> None:
     """Add `patch` to the command line; the handler is in `run` and returns the exit status."""
     about = "mark the hidden state after the final norm as an output of TensorRT-LLM's decoder definition"
-    parser = subparsers.add_parser("patch", help=about, description=about.capitalize() + ".")
+    parser = add_verb(verbs, "patch", about, EXAMPLES)
     parser.add_argument("source_tree", type=Path, help="folder that holds tensorrt_llm/")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--reverse", action="store_true", help="take the six lines out again")
