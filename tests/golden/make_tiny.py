@@ -232,8 +232,9 @@ def main() -> None:
     names = sys.argv[1:] or list(CASES)
     for name in names:
         make(name)
+    torch_version = torch.__version__.split("+")[0]
     made = {
-        "made_with": f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, float32, CPU, eager",
+        "made_with": f"transformers {transformers.__version__}, torch {torch_version}, eager attention, float32, CPU",
         "command": "python tests/golden/make_tiny.py",
         "families": sorted(path.parent.name for path in OUT.glob("*/golden.npz")),
     }

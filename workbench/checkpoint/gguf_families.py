@@ -16,14 +16,14 @@ import numpy as np
 from workbench.checkpoint.config import Experts, Rope
 from workbench.checkpoint.rope import rope_from
 from workbench.checkpoint.rules import every, number, window
-from workbench.checkpoint.table import CHECK, Facts, Family, Key, Part, Stack
+from workbench.checkpoint.table import CHECK, Facts, Family, Key, Part, Row, Stack
 from workbench.errors import CheckpointError, UnsupportedError, shown
 
 if TYPE_CHECKING:
     from workbench.checkpoint.source import TensorFile
     from workbench.checkpoint.table import Rule
 
-_IGNORED = frozenset({"vocab_size", "attention.value_length", "attention.causal", "pooling_type", "tensor_data_layout"})
+_IGNORED = frozenset({"vocab_size", "attention.causal", "pooling_type", "tensor_data_layout"})
 
 
 def _same(value: Any) -> Any:
@@ -36,12 +36,20 @@ def _same(value: Any) -> Any:
     return int(value)
 
 
+def _head_dim(facts: Facts) -> int:
+    width = facts.get("attention.key_length", facts.d_model // facts.n_heads)
+    values = facts.get("attention.value_length", width)
+    if values != width:
+        raise UnsupportedError("keys and values must be of one width", f"{width} and {values}", CHECK)
+    return int(width)
+
+
 _SIZES: dict[str, Rule] = {
     "n_layers": Key("block_count"),
     "d_model": Key("embedding_length"),
     "n_heads": Key("attention.head_count", convert=_same),
     "n_kv_heads": Key("attention.head_count_kv", lambda facts: facts.n_heads, _same),
-    "head_dim": Key("attention.key_length", lambda facts: facts.d_model // facts.n_heads),
+    "head_dim": _head_dim,
     "d_ff": Key("feed_forward_length", lambda facts: facts.get("expert_feed_forward_length"), _same),
     "d_vocab": lambda facts: facts.shape_of("token_embd.weight")[0],
     "max_positions": Key("context_length"),
@@ -92,7 +100,7 @@ def _places(**changes: Any) -> dict[str, Any]:
         "router": "blk.{i}.ffn_gate_inp",
         **{f"experts.{{e}}.{part}": Stack(f"blk.{{i}}.ffn_{part}_exps.weight") for part in ("gate", "up", "down")},
         **{f"shared.{part}": f"blk.{{i}}.ffn_{part}_shexp" for part in ("gate", "up", "down")},
-        "shared_gate": Stack("blk.{i}.ffn_gate_inp_shexp.weight", "row"),
+        "shared_gate": Row("blk.{i}.ffn_gate_inp_shexp.weight"),
         **changes,
     }
     top = {"embed": "token_embd", "positions": "position_embd", "final_norm": "output_norm", "head": "output"}
@@ -344,9 +352,6 @@ def resolve_gguf(source: TensorFile, config: Mapping[str, Any]) -> tuple[Family,
         read=source.read,
         shape=source.shape,
     )
-    widths = (inside.get("attention.key_length"), inside.get("attention.value_length"))
-    if widths[1] is not None and widths[1] != (widths[0] if widths[0] is not None else widths[1]):
-        raise UnsupportedError("keys and values must be of one width", f"{widths[0]} and {widths[1]}", CHECK)
     if inside.get("attention.causal") is False:
         raise UnsupportedError("attention must be causal", "attention.causal false", CHECK)
     return GGUF_FAMILIES[name], facts

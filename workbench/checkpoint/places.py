@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbench.checkpoint.table import Family, Part, Stack
+from workbench.checkpoint.table import Family, Part, Row, Stack
 from workbench.checkpoint.weights import Origin, origin_shape
 from workbench.errors import CheckpointError, shown
 
@@ -190,6 +190,8 @@ def _places(family: Family, module: str) -> tuple[Place, ...]:
 def _origin(config: DecoderConfig, family: Family, wanted: _Wanted, place: Place, *, bare: bool) -> Origin:
     plus = family.plus.get(wanted.module, 0.0) if wanted.kind == "weight" else 0.0
     turned = wanted.kind == "weight" and wanted.short in family.transposed
+    if isinstance(place, Row):
+        return Origin(name=_cut(wanted.fill(place.name), family, bare=bare), as_row=True)
     if isinstance(place, Stack):
         rows, _ = _halves(place.part, config.layers[wanted.layer].experts) if place.part else (None, 0)
         return Origin(name=_cut(wanted.fill(place.name), family, bare=bare), index=wanted.expert, rows=rows)

@@ -179,8 +179,7 @@ def rope_dict(facts: Facts) -> dict[str, Any]:
     value = old or new or {}
     if not isinstance(value, Mapping):
         raise UnsupportedError("rope parameters must be a mapping", shown(value), CHECK)
-    both = {**(new if isinstance(new, Mapping) and old else {}), **value}
-    return {key: item for key, item in both.items() if item is not None}
+    return {key: item for key, item in value.items() if item is not None}
 
 
 def _hf_rope(
@@ -192,7 +191,7 @@ def _hf_rope(
     interleaved: bool = False,
     stated: bool = True,
 ) -> Rope:
-    base = facts.get("rope_theta", theta) if stated else theta
+    base = facts.get("rope_theta", facts.get("rotary_emb_base", theta)) if stated else theta
     share = parameters.get("partial_rotary_factor")
     if share is None:
         share = facts.value(part) if part is not None else 1.0

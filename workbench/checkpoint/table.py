@@ -128,7 +128,14 @@ class Stack:
     part: str = ""
 
 
-Place = str | Part | Stack
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A vector that stands for a matrix of one row."""
+
+    name: str
+
+
+Place = str | Part | Stack | Row
 Rule = Any  # a constant, a Key, or a function of Facts
 
 

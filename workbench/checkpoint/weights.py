@@ -37,6 +37,8 @@ class Origin:
         Added to every value.
     stacked : tuple of str
         Tensors that make up the canonical one along a new first axis; empty for one tensor.
+    as_row : bool
+        Whether a vector stands for a matrix of one row.
     total : int
         How many rows the whole of a fused tensor must have; 0 where nothing is cut.
     """
@@ -47,6 +49,7 @@ class Origin:
     transposed: bool = False
     plus: float = 0.0
     stacked: tuple[str, ...] = ()
+    as_row: bool = False
     total: int = 0
 
 
@@ -81,7 +84,9 @@ class Weights(Mapping[str, "NDArray[np.float32]"]):
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         origin = self.origin(name)
-        if origin.stacked:
+        if origin.as_row:
+            parts = [self._file.read(origin.name)[None, :]]
+        elif origin.stacked:
             parts = [np.stack([self._file.read(one) for one in origin.stacked])]
         elif origin.index is not None:
             array = self._file.read_rows(origin.name, origin.index, origin.index + 1)[0]
@@ -127,13 +132,7 @@ class Weights(Mapping[str, "NDArray[np.float32]"]):
     def raw(self, name: str) -> NDArray[np.uint8] | None:
         """Bytes of a tensor as they lie in the file, or None where the canonical tensor is only a part of it."""
         origin = self.origin(name)
-        whole = (
-            not origin.stacked
-            and origin.index is None
-            and origin.rows is None
-            and not origin.transposed
-            and not origin.plus
-        )
+        whole = origin == Origin(name=origin.name)
         return self._file.raw(origin.name) if whole else None
 
     @property
@@ -147,6 +146,8 @@ class Weights(Mapping[str, "NDArray[np.float32]"]):
 def origin_shape(file: TensorFile, origin: Origin) -> tuple[int, ...]:
     """Size of each axis of what an origin gives; nothing is read."""
     shape = tuple(file.shape(origin.name))
+    if origin.as_row:
+        return (1, *shape)
     if origin.stacked:
         return (len(origin.stacked), *shape)
     if origin.index is not None:
