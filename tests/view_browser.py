@@ -50,12 +50,19 @@ class Opened:
             "console", lambda m: self.problems.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda e: self.problems.append(f"error: {e}"))
-        page.on("dialog", lambda d: (self.problems.append(f"dialog: {d.message}"), d.dismiss()))
+        page.on("dialog", self._dialog)
         page.on("popup", lambda p: self.problems.append("popup"))
         page.on(
             "request",
             lambda r: self.requests.append(r.url) if not r.url.startswith(("file:", "blob:", "data:")) else None,
         )
+
+    def _dialog(self, dialog):
+        if dialog.type == "beforeunload":  # an unsaved notebook
+            dialog.accept()
+        else:
+            self.problems.append(f"dialog: {dialog.message}")
+            dialog.dismiss()
 
     def check(self):
         """No error, no request, no violation, nothing of a hostile string ran."""

@@ -8,7 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-_HOME = {"explore": "exploring", "Selection": "selections", "read_selection": "selections", "report": "reporting"}
+_HOME = {
+    "explore": "exploring",
+    "Selection": "selections",
+    "frame": "page",
+    "read_selection": "selections",
+    "report": "reporting",
+}
 
 __all__ = list(_HOME)
 
@@ -25,6 +31,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from workbench.view.exploring import explore as explore
+    from workbench.view.page import frame as frame
     from workbench.view.reporting import report as report
     from workbench.view.selections import Selection as Selection
     from workbench.view.selections import read_selection as read_selection

@@ -301,7 +301,7 @@ def _page(content: _Content, view: View, out: Path) -> Path:
         replace(content.given, projections=tuple(content.projections)),
         out,
         color=color if color in names else None,
-        selections=view.selections,
+        selections={name: rows.tolist() for name, rows in view.selections.items()},
         limit=max(1, len(content.rows)),
         date=dt.datetime.now(dt.UTC).date().isoformat(),
     )

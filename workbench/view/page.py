@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+from pathlib import Path
 from typing import Any
 
 from workbench.view.escaping import escape, script_json
@@ -62,3 +64,36 @@ def write_page(doc: dict[str, Any], buffer: bytes, *, title: str) -> bytes:
         "</body>\n</html>\n",
     )
     return "".join(parts).encode("utf-8")
+
+
+class Frame:
+    """A page inside a notebook cell: it may run its own script and reach nothing else.
+
+    Parameters
+    ----------
+    page : bytes
+        As `write_page` or a report file gives it.
+    height : int
+        CSS pixels.
+    """
+
+    def __init__(self, page: bytes, *, height: int = 900) -> None:
+        self.page = page
+        self.height = int(height)
+
+    def _repr_html_(self) -> str:
+        inside = html.escape(self.page.decode("utf-8"), quote=True)
+        return f'<iframe sandbox="allow-scripts" width="100%" height="{self.height}" srcdoc="{inside}"></iframe>'
+
+
+def frame(path: str | Path, *, height: int = 900) -> Frame:
+    """Show a report file in a notebook cell, as it is, with no access to the notebook.
+
+    Parameters
+    ----------
+    path : path
+        What `report` or `to_html` wrote.
+    height : int
+        CSS pixels.
+    """
+    return Frame(Path(path).read_bytes(), height=height)

@@ -219,7 +219,8 @@ class Explorer {
 
   hovered(row) {
     for (const pane of this.panes) pane.drawOver();
-    if (row >= 0) {
+    if (row < 0) this.read(this.model.selected.indexOf(1)); // back to what is selected, so that its buttons can be reached
+    else {
       this.read(row);
       if (document.activeElement === this.table.scroller || this.panes.some((pane) => pane.over === document.activeElement)) this.announce(brief(this.model.text(row), 120) || "row without text");
     }

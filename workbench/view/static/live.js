@@ -145,15 +145,21 @@ class Live {
   hideTwin() {
     const area = this.host.closest(".jp-OutputArea");
     if (area === null) return;
-    for (const figure of area.querySelectorAll(`.wb-twin-${this.remote.get("doc").view}`)) {
-      const child = figure.closest(".jp-OutputArea-child");
-      if (child !== null && !child.contains(this.host)) child.hidden = true;
-    }
+    const hide = () => {
+      for (const figure of area.querySelectorAll(`.wb-twin-${this.remote.get("doc").view}`)) {
+        const child = figure.closest(".jp-OutputArea-child");
+        if (child !== null && !child.contains(this.host)) child.style.display = "none";
+      }
+    };
+    hide();
+    this.twins = new MutationObserver(hide); // the picture is an output of its own and may come later
+    this.twins.observe(area, { childList: true, subtree: true });
   }
 
   stop() {
     for (const [event, call] of this.calls) this.remote.off(event, call);
-    this.page.stop();
+    if (this.page !== undefined) this.page.stop();
+    if (this.twins !== undefined) this.twins.disconnect();
   }
 }
 
