@@ -14,6 +14,14 @@ needs_smollm2 = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Which engines were tried on this machine: remembered for one test run only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def golden():
     return GOLDEN

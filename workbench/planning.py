@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class Estimate:
     free_bytes : int
         Room where it would lie.
     seconds : float
-        From the speed that the engine's contract measured.
+        From the speed that the engine's contract measured; not a number where it measured none.
     memory_bytes : int
         Peak, from the engine's size.
     free_memory_bytes : int
@@ -115,7 +116,7 @@ def plan_run(
         n_rows=rows,
         store_bytes=rows * width * _ITEM_BYTES[dtype],
         free_bytes=shutil.disk_usage(_existing(Path(out))).free,
-        seconds=len(tokens.ids) / contract.build.tokens_per_second,
+        seconds=len(tokens.ids) / (contract.build.tokens_per_second or math.nan),
         memory_bytes=2 * contract.build.plan_bytes + window + _BASE_BYTES,
         free_memory_bytes=psutil.virtual_memory().available,
     )

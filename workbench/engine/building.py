@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from workbench.canonical import canonical_json
 from workbench.engine.backends.protocol import Backend, Plan, Session, get_backend
-from workbench.engine.batch import make_feeds
 from workbench.engine.contract import (
     CONTRACT_FILE,
     BackendPart,
@@ -33,21 +32,39 @@ from workbench.engine.contract import (
     engine_id_of,
 )
 from workbench.engine.hashing import sha256_of
+from workbench.engine.measuring import (
+    TOKENS_PER_PASS,
+    cache_part,
+    compare_rebuild,
+    measure_speed,
+    origin_note,
+    twin_of,
+    with_trial,
+)
 from workbench.engine.opening import RECIPE_FILE, TOKENIZER_FILE, Engine, find_engine, open_engine
 from workbench.engine.reference import compute_reference
 from workbench.engine.selftest import SELFTEST_FILE, write_selftest
+from workbench.engine.trial import remember
 from workbench.engine.verification import verify
 from workbench.errors import EngineError, StoreFull
 
 if TYPE_CHECKING:
     from workbench.engine.recipe import Recipe
 
-TOKENS_PER_PASS = 2048
 Progress = Callable[[str, float], None]
 _ROOM = 64 << 20
 
 
-def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None) -> Engine:
+def build(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    parent: str | None = None,
+    name: str | None = None,
+    rebuild: bool | None = None,
+    trial: bool = False,
+    progress: Progress | None = None,
+) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
     An engine of the same recipe and backend version that already lies in `folder` is opened instead.
@@ -58,6 +75,14 @@ def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         What to build.
     folder : str or Path
         Where engines live; the engine becomes a folder in it, named by the start of its id.
+    parent : str, optional
+        Id of the engine that it follows in a sequence of builds.
+    name : str, optional
+        What it is called in that sequence.
+    rebuild : bool, optional
+        Whether the plan is written a second time and compared; by default where it holds no code of one card.
+    trial : bool
+        Whether memory is measured in a fresh process.
     progress : callable, optional
         Called with the step's name and the share of it that is done.
 
@@ -73,35 +98,82 @@ def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
     StoreFull
         If the disk has no room; nothing is left behind.
     """
+    home = make_engine(recipe, folder, parent=parent, name=name, rebuild=rebuild, trial=trial, progress=progress)
+    if progress is not None:
+        progress("load", 0.0)
+    return open_engine(home)
+
+
+def make_engine(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    parent: str | None = None,
+    name: str | None = None,
+    rebuild: bool | None = None,
+    trial: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Build the engine of a recipe as `build` does, without opening it: for cards that are not here.
+
+    Returns
+    -------
+    Path
+        Folder of the engine.
+    """
     say = progress or (lambda _step, _share: None)
     backend = _ready_backend(recipe)
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     found = find_engine(root, recipe.digest, backend.available().version)
     if found is not None:
-        return open_engine(found)
+        return found
     _check_room(root, recipe)
     with _scratch(root, recipe) as scratch:
-        contract = _build_into(scratch, recipe, backend, say)
+        contract = _build_into(scratch, recipe, backend, say, Wish(parent, name, rebuild, trial))
         home = root / contract.engine_id[:20]
         if home.exists():
             shutil.rmtree(scratch)
         else:
             scratch.rename(home)
             _sync(root)
-    say("load", 0.0)
-    return open_engine(home)
+    if contract.verification.engine_ran:
+        remember(contract, backend.available().version)  # it was loaded and measured in this very process
+    return home
 
 
-def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress) -> Contract:
+class Wish(NamedTuple):
+    """What a build is asked for besides its recipe; none of it is part of the engine's identity."""
+
+    parent: str | None
+    name: str | None
+    rebuild: bool | None
+    trial: bool
+
+
+def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress, wish: Wish) -> Contract:
     start = time.perf_counter()
     say("reference", 0.0)
     reference = compute_reference(recipe)
     plan = backend.build_plan(recipe, folder, lambda done, total: say("write", done / max(total, 1)))
     say("verify", 0.0)
-    session = backend.load(folder)
-    verification, rows = verify(session, reference, recipe.positions, plan.inputs[0].dtype, recipe.precision)
-    rtol = write_selftest(folder / SELFTEST_FILE, reference.prompts, rows, recipe.positions)
+    ahead = bool(getattr(backend, "AHEAD_OF_TIME", False))
+    twin, words = twin_of(backend, recipe, folder)
+    session = twin if ahead and twin is not None else backend.load(folder)
+    id_dtype = plan.inputs[0].dtype
+    verification, rows = verify(
+        session, reference, recipe.positions, id_dtype, recipe.precision, None if ahead else twin
+    )
+    self_test = write_selftest(folder / SELFTEST_FILE, reference.prompts, rows, recipe.positions)
+    if ahead:  # its rows are the twin's: the card may differ from them as far as its precision may
+        self_test = self_test.model_copy(update={"rtol": verification.tolerance_worst})
+    again = None
+    if wish.rebuild or (wish.rebuild is None and plan.target == "cpu"):
+        say("rebuild", 0.0)
+        again = compare_rebuild(recipe, backend, folder, plan, runs=not ahead)
+    verification = verification.model_copy(
+        update={"twin": words, "rebuild": again, "engine_ran": not ahead, "note": origin_note(recipe)}
+    )
     files = dict(plan.files)
     _write_beside(folder, recipe)
     for name in sorted({path.name for path in folder.iterdir()} - set(files)):
@@ -109,6 +181,8 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress) -
     contract = Contract(
         engine_id=engine_id_of(recipe.digest, plan.files),
         recipe_digest=recipe.digest,
+        parent=wish.parent,
+        name=wish.name,
         checkpoint=_checkpoint_part(recipe),
         backend=_backend_part(recipe, backend, plan),
         precision=PrecisionPart(
@@ -129,9 +203,14 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress) -
         tokenizer_digest=recipe.checkpoint.tokenizer.digest if recipe.checkpoint.tokenizer else None,
         files=files,
         verification=verification,
-        self_test=rtol,
-        build=_build_part(recipe, plan, session, folder, start),
-    ).sealed()
+        self_test=self_test,
+        cache=cache_part(session, recipe, plan),
+        build=_build_part(recipe, backend, plan, session, folder, start),
+    )
+    if wish.trial and not ahead:
+        del session, twin
+        contract = with_trial(contract, folder)
+    contract = contract.sealed()
     (folder / CONTRACT_FILE).write_bytes(contract.to_bytes())
     for path in folder.iterdir():
         _sync(path)
@@ -203,30 +282,23 @@ def _backend_part(recipe: Recipe, backend: Backend, plan: Plan) -> BackendPart:
     )
 
 
-def _build_part(recipe: Recipe, plan: Plan, session: Session, folder: Path, start: float) -> BuildPart:
-    speed = measure_speed(session, recipe, plan.inputs[0].dtype, tokens=plan.tokens_per_pass or 1024)
+def _build_part(
+    recipe: Recipe, backend: Backend, plan: Plan, session: Session, folder: Path, start: float
+) -> BuildPart:
+    emulated = recipe.precision in getattr(backend, "EMULATED", ()) or bool(getattr(backend, "AHEAD_OF_TIME", False))
+    speed = None
+    if not emulated:  # an emulation says nothing of speed
+        speed = round(measure_speed(session, recipe, plan.inputs[0].dtype, tokens=plan.tokens_per_pass or 1024), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return BuildPart(
         seconds=round(time.perf_counter() - start, 3),
         plan_bytes=sum((folder / name).stat().st_size for name in plan.files),
         peak_memory_bytes=peak,
-        tokens_per_second=round(speed, 1),
+        tokens_per_second=speed,
+        emulated=emulated,
         tools={name: metadata.version(name) for name in ("numpy", "onnx")} | {"python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def measure_speed(session: Session, recipe: Recipe, id_dtype: str, *, tokens: int = 1024) -> float:
-    """Measure tokens per second on full-length prompts: the better of two passes of about `tokens` tokens."""
-    count = max(1, tokens // recipe.max_tokens)
-    ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, (count, recipe.max_tokens))
-    feeds = make_feeds(list(ids), recipe.positions, id_dtype)
-    best = float("inf")
-    for _ in range(2):
-        start = time.perf_counter()
-        session.run(feeds)
-        best = min(best, time.perf_counter() - start)
-    return ids.size / best
 
 
 def _sync(path: Path) -> None:

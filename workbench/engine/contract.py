@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench.canonical import canonical_json, digest_of
 from workbench.errors import EngineRefused
 
-CONTRACT_SCHEMA = "1.0"
+CONTRACT_SCHEMA = "1.1"
 CONTRACT_FILE = "contract.json"
 MAX_CONTRACT_BYTES = 16 << 20
 
@@ -86,11 +86,32 @@ class TapVerdict(_Part):
     non_finite: int
 
 
+class SplitVerdict(_Part):
+    """Where the error of one tap comes from: from the numbers, or from the engine that computes with them.
+
+    `numbers` is the float32 reference against the same low precision on the reference backend; `engine` is that
+    against this engine. Mean and worst relative error a row.
+    """
+
+    numbers_mean: float
+    numbers_worst: float
+    engine_mean: float
+    engine_worst: float
+
+
 class Repeat(_Part):
     """How far a repetition lies from the first time; 0 with `bit_equal` means the same bits."""
 
     bit_equal: bool
     max_relative_error: float
+
+
+class Rebuild(_Part):
+    """The same recipe built a second time: whether the plan has the same bytes, and how far its numbers lie apart."""
+
+    plan_bytes_equal: bool
+    differing_files: tuple[str, ...] = ()
+    numbers: Repeat | None = None
 
 
 class VerificationPart(_Part):
@@ -103,6 +124,11 @@ class VerificationPart(_Part):
     taps: dict[str, TapVerdict]
     same_engine_twice: Repeat
     batch_of_one: Repeat
+    twin: str | None = None
+    split: dict[str, SplitVerdict] | None = None
+    rebuild: Rebuild | None = None
+    engine_ran: bool = True
+    note: str | None = None
 
 
 class SelfTestPart(_Part):
@@ -113,13 +139,35 @@ class SelfTestPart(_Part):
     rtol: float
 
 
+class TrialPart(_Part):
+    """What a fresh process measured that loaded the engine and ran one pass of full-length prompts."""
+
+    load_seconds: float
+    loaded_bytes: int
+    peak_bytes: int
+    pass_tokens: int
+    output_bytes: dict[str, int]
+
+
+class CachePart(_Part):
+    """The key-value cache that an engine writes as outputs: measured on the arrays of one pass."""
+
+    bytes_per_token: float
+    pass_bytes: int
+    pass_tokens: int
+    outputs: tuple[str, ...]
+    next_token: str
+
+
 class BuildPart(_Part):
     """How the build went."""
 
     seconds: float
     plan_bytes: int
     peak_memory_bytes: int
-    tokens_per_second: float
+    tokens_per_second: float | None
+    emulated: bool = False
+    trial: TrialPart | None = None
     tools: dict[str, str]
     created: str
 
@@ -146,19 +194,22 @@ class Contract(_Part):
     verification: VerificationPart
     self_test: SelfTestPart
     build: BuildPart
+    cache: CachePart | None = None
+    name: str | None = None
     digest: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the contract as plain data."""
-        return dict(json.loads(self.model_dump_json()))
+        """Give the contract as plain data: the fields that it was made or read with, unknown ones included."""
+        return dict(json.loads(self.model_dump_json(exclude_unset=True)))
 
     def sealed(self) -> Contract:
-        """Return this contract with its own digest filled in."""
-        return self.model_copy(update={"digest": self.own_digest()})
+        """Return this contract with every field written out and its own digest filled in."""
+        plain = json.loads(self.model_dump_json())
+        return Contract.model_validate(plain | {"digest": _digest_without(plain)})
 
     def own_digest(self) -> str:
         """Compute the sha256 over every field but `digest`."""
-        return digest_of({k: v for k, v in self.to_json().items() if k != "digest"})
+        return _digest_without(self.to_json())
 
     def to_bytes(self) -> bytes:
         """Write the contract as it stands in its file."""
@@ -199,6 +250,8 @@ def parse_contract(data: bytes, *, where: str) -> Contract:
         major = str(plain["schema_version"]).split(".", maxsplit=1)[0]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise EngineRefused(f"{where} must be a contract in JSON", f"{type(error).__name__}", rebuild) from error
+    if data != _canonical(plain):
+        raise EngineRefused(f"{where} must be in canonical JSON", "the same content in another form", rebuild)
     if major != CONTRACT_SCHEMA.split(".", maxsplit=1)[0]:
         raise EngineRefused(
             f"{where} must be of schema {CONTRACT_SCHEMA}", repr(plain["schema_version"])[:40], "Update the workbench."
@@ -209,9 +262,25 @@ def parse_contract(data: bytes, *, where: str) -> Contract:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise EngineRefused(f"field {field!r} of {where} must be valid", first["msg"], rebuild) from error
-    if contract.digest != contract.own_digest():
+    if contract.digest != _digest_without(plain):  # over what was read, so that fields of another version count
         raise EngineRefused(f"the digest of {where} must match its content", contract.digest[:80] or "none", rebuild)
     return contract
+
+
+def contract_schema() -> dict[str, Any]:
+    """Give the JSON Schema of the contract, as it is published in `contract.schema.json` of this package."""
+    return Contract.model_json_schema()
+
+
+def _canonical(plain: object) -> bytes:
+    try:
+        return canonical_json(plain)
+    except ValueError:  # not a finite number
+        return b""
+
+
+def _digest_without(plain: dict[str, Any]) -> str:
+    return digest_of({key: value for key, value in plain.items() if key != "digest"})
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from workbench.engine.backends.protocol import Session, get_backend
 from workbench.engine.batch import flat_rows, make_feeds
 from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, engine_id_of, parse_contract
 from workbench.engine.hashing import sha256_of
-from workbench.engine.selftest import run_selftest
+from workbench.engine.names import resolve_folder
+from workbench.engine.trial import remember, remembered, run_trial
 from workbench.errors import EngineRefused
 from workbench.tokens import Tokenizer, load_tokenizer
 
@@ -105,10 +106,30 @@ class Engine:
         feeds = make_feeds(prompts, contract.positions, contract.inputs[0].dtype)
         launch = getattr(self._session, "submit", None)
         if launch is None:
-            rows = flat_rows(self._session.run(feeds))
+            rows = flat_rows(self._taps_of(self._session.run(feeds)))
             return lambda: rows
         pending = launch(feeds)
-        return lambda: flat_rows(pending.result(copy=False))
+        return lambda: flat_rows(self._taps_of(pending.result(copy=False)))
+
+    def run_outputs(self, prompts: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Run one pass and give every output as the engine made it: also the cache of a baseline, and its token.
+
+        Parameters
+        ----------
+        prompts : sequence of int array [token]
+            As for `run`.
+
+        Returns
+        -------
+        dict of str to array
+            Shapes and dtypes as in the contract's output table.
+        """
+        contract = self.contract
+        check_prompts(prompts, contract)
+        return self._session.run(make_feeds(prompts, contract.positions, contract.inputs[0].dtype))
+
+    def _taps_of(self, outputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {tap: outputs[tap] for tap in self.contract.taps}
 
 
 def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
@@ -117,21 +138,21 @@ def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
     Parameters
     ----------
     path : str or Path
-        Folder with `contract.json`.
+        Folder with `contract.json`; or a name that `workbench engines name` gave, in place of the folder's own.
     expect : str, optional
         Engine id that it must have, for engines that come from elsewhere.
 
     Returns
     -------
     Engine
-        Loaded and self-tested.
+        Loaded. The first time on a machine it is loaded and self-tested in a process of its own before.
 
     Raises
     ------
     EngineRefused
-        If anything differs from the contract; the backend has seen no byte of it.
+        If anything differs from the contract, before the backend has seen a byte of it; or if the trial fails.
     """
-    folder = Path(path)
+    folder = resolve_folder(Path(path))
     contract = read_contract(folder)
     if expect is not None and contract.engine_id != expect:
         raise EngineRefused("the engine id must be the expected one", f"{contract.engine_id}", f"Expected {expect}.")
@@ -141,10 +162,38 @@ def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
     if not here.ready:
         raise EngineRefused(f"the backend {contract.backend.name} must be ready", here.why, f"Run: {here.do}")
     backend.admit(contract)
+    if not remembered(contract, here.version):
+        run_trial(folder, contract)
+        remember(contract, here.version)
     session = backend.load(folder)
     _check_tensors(session, contract)
-    run_selftest(session, folder / contract.self_test.file, contract)
     return Engine(folder, contract, session)
+
+
+def try_engine(path: str | Path) -> dict[str, Any]:
+    """Check an engine and try it in a process of its own, whether or not it was tried here before.
+
+    Returns
+    -------
+    dict
+        As `run_trial`.
+
+    Raises
+    ------
+    EngineRefused
+        As `open_engine`.
+    """
+    folder = resolve_folder(Path(path))
+    contract = read_contract(folder)
+    check_files(folder, contract)
+    backend = get_backend(contract.backend.name)
+    here = backend.available()
+    if not here.ready:
+        raise EngineRefused(f"the backend {contract.backend.name} must be ready", here.why, f"Run: {here.do}")
+    backend.admit(contract)
+    found = run_trial(folder, contract)
+    remember(contract, here.version)
+    return found
 
 
 def read_contract(folder: Path) -> Contract:

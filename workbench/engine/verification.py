@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.engine.batch import rows_per_prompt
-from workbench.engine.contract import Repeat, TapVerdict, VerificationPart
+from workbench.engine.contract import Repeat, SplitVerdict, TapVerdict, VerificationPart
 from workbench.engine.reference import REFERENCE, ReferenceRows, run_one_by_one, run_together
 from workbench.errors import EngineError
 
@@ -26,6 +26,10 @@ TOLERANCES = {
     "bf16": (0.04, 0.2),
     "fp8": (0.2, 0.8),
     "int8": (0.06, 0.6),
+    "int8-dynamic": (0.08, 0.8),
+    "int8-static": (0.15, 0.9),
+    "int4": (0.35, 1.2),
+    "int4-grid": (1e-3, 1e-2),
 }
 
 
@@ -49,9 +53,29 @@ def relative_errors(rows: NDArray[np.float32], reference: NDArray[np.float32]) -
 
 
 def verify(
-    session: Session, reference: ReferenceRows, positions: Positions, id_dtype: str, precision: str
+    session: Session,
+    reference: ReferenceRows,
+    positions: Positions,
+    id_dtype: str,
+    precision: str,
+    twin: Session | None = None,
 ) -> tuple[VerificationPart, dict[str, NDArray[np.float32]]]:
     """Measure an engine on the reference prompts.
+
+    Parameters
+    ----------
+    session : Session
+        The engine under test.
+    reference : ReferenceRows
+        Prompts, and their rows in float32.
+    positions : str or tuple of int
+        As in the recipe.
+    id_dtype : str
+        Dtype of `input_ids`.
+    precision : str
+        Decides the tolerance.
+    twin : Session, optional
+        The same low precision on the reference backend, for the three-way split.
 
     Returns
     -------
@@ -65,9 +89,10 @@ def verify(
     EngineError
         If a tap is out of tolerance, with the tap, the worst row and the tolerance that it would have needed.
     """
-    alone = run_one_by_one(session, reference.prompts, positions, id_dtype)
-    again = run_one_by_one(session, reference.prompts, positions, id_dtype)
-    together = run_together(session, reference.prompts, positions, id_dtype)
+    taps = tuple(reference.rows)  # a baseline emits its cache too, which has no reference
+    alone = only(taps, run_one_by_one(session, reference.prompts, positions, id_dtype))
+    again = only(taps, run_one_by_one(session, reference.prompts, positions, id_dtype))
+    together = only(taps, run_together(session, reference.prompts, positions, id_dtype))
     tolerance = TOLERANCES[precision]
     part = VerificationPart(
         reference=REFERENCE,
@@ -77,9 +102,32 @@ def verify(
         taps={tap: _verdict(rows, reference, tap, positions) for tap, rows in alone.items()},
         same_engine_twice=repeat_of(again, alone),
         batch_of_one=repeat_of(together, alone),
+        split=None if twin is None else split_of(alone, reference, positions, twin),
     )
     _refuse_if_out(part)
     return part, alone
+
+
+def only(taps: tuple[str, ...], rows: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Leave out what is no tap."""
+    return {tap: rows[tap] for tap in taps}
+
+
+def split_of(
+    rows: Mapping[str, NDArray[np.float32]], reference: ReferenceRows, positions: Positions, twin: Session
+) -> dict[str, SplitVerdict]:
+    """Tell the error of the low precision itself from that of the engine that computes in it."""
+    same = run_one_by_one(twin, reference.prompts, positions, "int32")
+    found = {}
+    for tap, got in rows.items():
+        numbers, engine = relative_errors(same[tap], reference.rows[tap]), relative_errors(got, same[tap])
+        found[tap] = SplitVerdict(
+            numbers_mean=_finite(float(numbers.mean())),
+            numbers_worst=_finite(float(numbers.max())),
+            engine_mean=_finite(float(engine.mean())),
+            engine_worst=_finite(float(engine.max())),
+        )
+    return found
 
 
 def repeat_of(rows: Mapping[str, NDArray[np.float32]], first: Mapping[str, NDArray[np.float32]]) -> Repeat:

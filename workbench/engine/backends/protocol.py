@@ -2,6 +2,10 @@
 
 `PRECISIONS` maps each precision to what stands in the contract; `available()`, `build_plan(recipe, folder, progress)`
 and `load(folder)` are called in this order at build; `available()`, `admit(contract)` and `load(folder)` at opening.
+
+Some have more: `EMULATED`, precisions that only show their error and say nothing of speed; `AHEAD_OF_TIME`, true where
+plans are built for cards that are not here, so that only their twin can be measured; and `twin(recipe, folder)`, which
+gives the same low precision on the reference backend and a word on what it is.
 """
 
 from __future__ import annotations
@@ -54,6 +58,8 @@ class Plan:
         Largest pass, where the plan sets one.
     scales_digest : str, optional
         The sha256 of the file of quantisation scales.
+    cache_outputs : tuple of str
+        Outputs that are the key-value cache of a baseline.
     """
 
     files: dict[str, str]
@@ -65,6 +71,7 @@ class Plan:
     tokens_per_pass: int | None = None
     prompts_per_pass: int | None = None
     scales_digest: str | None = None
+    cache_outputs: tuple[str, ...] = ()
 
 
 class Session(Protocol):

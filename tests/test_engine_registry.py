@@ -1,0 +1,254 @@
+"""Registry: names, paths, comparison in words, export and import."""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+
+import pytest
+
+from workbench.cli import main
+from workbench.engine import names
+from workbench.engine.contract import contract_schema
+from workbench.engine.difference import differences
+from workbench.engine.opening import open_engine, read_contract
+from workbench.engine.registry import Registry
+from workbench.errors import EngineError, EngineRefused
+
+BAD_NAMES = [
+    *("", ".", "..", "../x", "a/b", "a\\b", "C:\\x", "x\0", "x\n", "CON", "con", "nul.txt", "com1", "Name", "é", "-a"),
+    *(".a", "a.", "a" * 65, "a" * 300, "a b", "a:b", None, 7, "\u202ea"),
+]
+
+
+@pytest.fixture
+def registry(toy_engines, tmp_path):
+    """Two engines in a folder of their own, and what they are called there."""
+    root = tmp_path / "engines"
+    root.mkdir()
+    for precision in ("fp32", "int8"):
+        path = toy_engines(precision).path
+        shutil.copytree(path, root / path.name)
+    found = Registry(root)
+    found.name("toy-fp32", toy_engines().id)
+    found.name("toy-int8", toy_engines("int8").id[:12])
+    return found
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
+def test_one_allow_list_refuses_every_other_name(registry, toy_engines, name):
+    before = sorted(p.relative_to(registry.root) for p in registry.root.rglob("*"))
+    with pytest.raises(EngineError, match="must be 1 to 64"):
+        registry.name(name, toy_engines().id)
+    assert sorted(p.relative_to(registry.root) for p in registry.root.rglob("*")) == before
+
+
+def test_a_name_a_prefix_and_a_folder_all_lead_to_the_engine(registry, toy_engines):
+    home = registry.root / toy_engines().id[:20]
+    for word in ("toy-fp32", toy_engines().id, toy_engines().id[:6], str(home)):
+        assert registry.resolve(word) == home
+    assert open_engine(registry.root / "toy-fp32").id == toy_engines().id
+    with pytest.raises(EngineError, match="There are: toy-fp32, toy-int8"):
+        registry.resolve("toy-fp16")
+    with pytest.raises(EngineError, match="six digits"):
+        registry.resolve(toy_engines().id[:5])
+
+
+def test_a_name_moves_to_another_engine(registry, toy_engines):
+    registry.name("toy-fp32", "toy-int8")
+    assert read_contract(registry.resolve("toy-fp32")).engine_id == toy_engines("int8").id
+
+
+@pytest.mark.parametrize("kind", ["symlink", "folder", "fifo", "long", "words"])
+def test_a_planted_name_is_not_followed(registry, toy_engines, tmp_path, kind):
+    planted = registry.root / names.NAMES_FOLDER / "planted"
+    outside = tmp_path / "outside"
+    outside.write_text(toy_engines().id)
+    make = {
+        "symlink": lambda: planted.symlink_to(outside),
+        "folder": planted.mkdir,
+        "fifo": lambda: os.mkfifo(planted),
+        "long": lambda: planted.write_text(toy_engines().id * 5),
+        "words": lambda: planted.write_text("../../outside"),
+    }
+    make[kind]()
+    assert "planted" not in names.read_names(registry.root)
+
+
+def test_a_folder_of_names_that_is_a_link_is_neither_read_nor_written(registry, toy_engines, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(registry.root / names.NAMES_FOLDER, elsewhere)
+    (registry.root / names.NAMES_FOLDER).symlink_to(elsewhere)
+    assert names.read_names(registry.root) == {}
+    with pytest.raises(EngineError, match="a link or a file"):
+        registry.name("new", toy_engines().id)
+    assert not (elsewhere / "new").exists()
+
+
+def test_an_engine_folder_that_is_a_link_is_not_listed_and_not_removed(registry, toy_engines, tmp_path):
+    outside = shutil.copytree(toy_engines().path, tmp_path / "outside")
+    (registry.root / "linked").symlink_to(outside)
+    assert len(registry.entries()) == 2
+    with pytest.raises(EngineError, match="by hand"):
+        registry.remove(str(registry.root / "linked"))
+    with pytest.raises(EngineError, match="by hand"):
+        registry.remove(str(outside))
+    assert (outside / "contract.json").exists()
+
+
+def test_remove_takes_the_names_along(registry):
+    folder, gone = registry.remove("toy-int8")
+    assert gone == ("toy-int8",)
+    assert not folder.exists()
+    assert list(names.read_names(registry.root)) == ["toy-fp32"]
+
+
+def test_a_damaged_engine_is_listed_as_such(registry, toy_engines):
+    (registry.resolve("toy-int8") / "contract.json").write_text("{")
+    faults = [entry.fault for entry in registry.entries() if entry.contract is None]
+    assert len(faults) == 1
+    assert "contract in JSON" in faults[0]
+
+
+def test_export_and_import_give_the_same_engine(registry, toy_engines, tmp_path):
+    path = registry.export("toy-fp32", tmp_path / "toy.tar")
+    assert registry.export("toy-fp32", tmp_path / "again.tar").read_bytes() == path.read_bytes()
+    other = Registry(tmp_path / "other")
+    home = other.import_(path, expect=toy_engines().id)
+    assert open_engine(home).contract == toy_engines().contract
+    assert other.import_(toy_engines().path) == home
+    with pytest.raises(EngineError, match="must be new"):
+        registry.export("toy-fp32", path)
+
+
+def members(path):
+    with tarfile.open(path) as tar:
+        return [(info, tar.extractfile(info).read()) for info in tar.getmembers()]
+
+
+def retar(path, parts):
+    with tarfile.open(path, "w") as tar:
+        for info, data in parts:
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def renamed(name, **changes):
+    info = tarfile.TarInfo(name)
+    for field, value in changes.items():
+        setattr(info, field, value)
+    return info
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda parts: parts[1:],
+        lambda parts: parts[:-1],
+        lambda parts: [*parts, parts[-1]],
+        lambda parts: [*parts, (renamed("../outside"), b"x")],
+        lambda parts: [*parts, (renamed("/tmp/outside"), b"x")],
+        lambda parts: [*parts[:-1], (renamed(parts[-1][0].name, type=tarfile.SYMTYPE, linkname="/etc/passwd"), b"")],
+        lambda parts: [*parts[:-1], (renamed(parts[-1][0].name, type=tarfile.LNKTYPE, linkname="contract.json"), b"")],
+        lambda parts: [*parts[:-1], (parts[-1][0], parts[-1][1][:-1] + b"\0")],
+        lambda parts: [(parts[0][0], parts[0][1].replace(b'"recipe.json"', b'"../recipe.jso"')), *parts[1:]],
+        lambda parts: [],
+    ],
+)  # fmt: skip
+def test_a_hostile_export_leaves_nothing(registry, tmp_path, attack):
+    good = registry.export("toy-fp32", tmp_path / "toy.tar")
+    other = Registry(tmp_path / "other")
+    with pytest.raises(EngineError):
+        other.import_(retar(tmp_path / "bad.tar", attack(members(good))))
+    assert not list(other.root.iterdir())
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_cut_export_and_an_unexpected_engine_are_refused(registry, toy_engines, tmp_path):
+    good = registry.export("toy-fp32", tmp_path / "toy.tar")
+    data = good.read_bytes()
+    other = Registry(tmp_path / "other")
+    for size in (0, 100, 600, len(data) // 2, len(data) - 12000):
+        (tmp_path / "cut.tar").write_bytes(data[:size])
+        with pytest.raises(EngineRefused):
+            other.import_(tmp_path / "cut.tar")
+    with pytest.raises(EngineRefused, match="Expected 00ff"):
+        other.import_(good, expect="00ff")
+    assert not list(other.root.iterdir())
+
+
+def test_differences_are_said_in_words(toy_engines):
+    full, small = toy_engines().contract, toy_engines("int8").contract
+    text = " ".join(differences(full, small, names=("full", "small")))
+    assert "Precision: full is fp32, small is int8." in text
+    assert "Weights: float32 in full, int8" in text
+    assert "Error at final_norm: mean" in text
+    assert differences(full, full) == ("Both are the same engine: equal recipe and equal plan, byte by byte.",)
+    kept = small.model_copy(
+        update={
+            "engine_id": "0" * 64,
+            "precision": small.precision.model_copy(
+                update={"kept_layers": ("blocks.1.down",), "scales_digest": "ab" * 32}
+            ),
+            "backend": small.backend.model_copy(update={"version": "0.1", "card": {"name": "H200"}, "target": "sm_90"}),
+        }
+    )
+    text = " ".join(differences(small, kept, names=("one", "two")))
+    for words in (
+        "only in two: blocks.1.down", "none from calibration in one, abababababab in two", "0.1 in two",
+        "no card in one, H200 in two", "for sm_90 in two",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_published_schema_is_that_of_the_contract(toy_engines):
+    import workbench.engine
+
+    path = next(iter(workbench.engine.__path__))
+    with open(f"{path}/contract.schema.json", encoding="utf-8") as file:  # noqa: PTH123
+        assert json.load(file) == contract_schema()
+
+
+def test_every_action_of_the_command_works(registry, tmp_path, capsys):
+    root = ["--in", str(registry.root)]
+    for words, code, text in (
+        (["list", *root], 0, "toy-int8"),
+        (["show", "toy-fp32", *root], 0, "How exact it is"),
+        (["show", "toy-fp32", "--json", *root], 0, '"engine_id"'),
+        (["diff", "toy-fp32", "toy-int8", *root], 0, "Precision: toy-fp32 is fp32"),
+        (["verify", "toy-fp32", *root], 0, "self-test passed"),
+        (["name", "toy-fp32", "best", *root], 0, "stands for"),
+        (["export", "best", "--out", str(tmp_path / "best.tar"), *root], 0, "wrote"),
+        (["rm", "best", *root], 0, "would remove"),
+        (["rm", "best", "--yes", *root], 0, "and the names best, toy-fp32"),
+        (["import", str(tmp_path / "best.tar"), "--name", "back", *root], 0, "took in"),
+        (["verify", "back", "--hashes-only", *root], 0, "as the contract says"),
+        (["show", "nothing", *root], 2, "There are: back"),
+    ):
+        assert main(["engines", *words]) == code, words
+        out = capsys.readouterr()
+        assert text in out.out + out.err, words
+
+
+@pytest.mark.parametrize(
+    "hostile", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a|b`c\u202e\x1b[31m"]
+)
+def test_the_sheet_says_what_the_contract_says_and_escapes_it(toy_engines, tmp_path, capsys, hostile):
+    from workbench.engine import onboarding
+
+    engine = toy_engines()
+    assert main(["onboard", str(engine.path), "--out", str(tmp_path / "sheet.html")]) == 0
+    page, text = (tmp_path / "sheet.html").read_text(), (tmp_path / "sheet.md").read_text()
+    worst = engine.contract.verification.taps["final_norm"].worst_relative_error
+    for part in (engine.id, f"{worst:.3g}", "wb.open_engine", "workbench extract", "workbench build", "32 tokens"):
+        assert part in page, part
+        assert part.replace("_", "\\_") in text or part in text, part
+    named = engine.contract.checkpoint.model_copy(update={"name": hostile})
+    contract = engine.contract.model_copy(update={"checkpoint": named})
+    page, text = onboarding.to_html(contract, "engines/x"), onboarding.to_markdown(contract, "engines/x")
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "\u202e" not in page + text
+    assert "\x1b" not in page + text
