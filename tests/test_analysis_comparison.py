@@ -120,7 +120,7 @@ def test_the_worst_token_stands_beside_the_mean_with_its_prompt(tmp_path):
         np.linalg.norm(changed[31] - states[31]) / np.linalg.norm(states[31]), rel=1e-5
     )
     assert list(found.rows_above("final_norm")) == [31]
-    assert "other prompts" not in str(found)
+    assert "another prompt set" not in str(found)
 
 
 def test_rows_with_inf_or_nan_are_counted_and_left_out(tmp_path):
@@ -198,7 +198,7 @@ def test_a_floor_of_another_engine_or_prompts_is_noted(tmp_path):
     floor = Floor(engine_id="z", prompts_hash="other", n_rows=60, created="", workbench="", repeats=())
     notes = " ".join(compare(a, b, floor=floor, **QUIET).notes)
     assert "another engine" in notes
-    assert "other prompts" in notes
+    assert "another prompt set" in notes
     other = make_run(tmp_path / "c", states, checkpoint={"digest": "other"})
     assert "checkpoints differ" in " ".join(compare(a, other, **QUIET).notes)
 

@@ -7,7 +7,7 @@ import pytest
 from analysis_runs import make_run
 from conftest import needs_smollm2
 
-from workbench import fit_probe
+from workbench import compare, fit_probe
 from workbench.analysis import (
     Head,
     debiased_linear_cka,
@@ -128,6 +128,11 @@ def test_the_lens_of_a_toy_head_is_the_closed_form(tmp_path):
     assert found.divergence[1] == pytest.approx(0)
     assert found.divergence[0] > 0
     assert rank_agreement(run, run, "final_norm", head=head).first == 1
+    other = make_run(tmp_path / "other", {tap: -rows for tap, rows in states.items()})
+    compared = compare(run, other, head=head, **QUIET)
+    assert [one.first for one in compared.predictions] == [0, 0]
+    assert "most likely token equal on 0.0%" in str(compared)
+    assert compare(run, other, **QUIET).predictions == ()
     with pytest.raises(AnalysisError, match="output head"):
         logit_lens(run, **QUIET)
     with pytest.raises(AnalysisError, match="d_vocab"):
@@ -225,7 +230,7 @@ def test_a_pair_shows_where_two_prompts_part(tmp_path):
 
 
 def test_every_result_draws_tables_and_writes_json(tmp_path):
-    from workbench import cluster, compare, project
+    from workbench import cluster, project
 
     a, b = labelled(tmp_path / "a"), labelled(tmp_path / "b", letter="b", shift=0.01)
     probe = fit_probe(a, "final_norm", "kind", shuffles=2, **QUIET)

@@ -211,6 +211,14 @@ def test_wrong_questions_are_refused(tmp_path):
         fit_probe(run, "final_norm", "latitude", progress=False)
 
 
+def test_many_rows_are_sampled_over_prompts_and_the_result_says_so(tmp_path):
+    states, value = planted(200)
+    run = make_run(tmp_path / "run", states, columns={"v": value.tolist()})
+    probe = fit_probe(run, "final_norm", "v", fit_rows=80, shuffles=2, progress=False)
+    assert probe.n_rows == 80
+    assert probe.provenance.sampling.startswith("80 of 200 labelled rows, seed 0")
+
+
 def test_wide_states_take_the_other_product(tmp_path, monkeypatch):
     states, value = planted(90, 60)
     sets, folds = value[None, :, None], grouped_folds(np.arange(90), 3)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from workbench.analysis.lens import RankAgreement
     from workbench.store import Run
 
 SAMPLE_ROWS = 4_000
@@ -86,6 +87,8 @@ class Comparison(Result):
         The rows with the largest error of each tap, worst first.
     notes : tuple of str
         What a reader must know beside the numbers, such as a floor of another engine.
+    predictions : tuple of RankAgreement
+        How far the lens predictions agree at each tap of the residual stream; empty without a head.
     """
 
     kind: ClassVar[str] = "comparison"
@@ -99,6 +102,7 @@ class Comparison(Result):
     engine_a: str
     engine_b: str
     provenance: Provenance
+    predictions: tuple[RankAgreement, ...] = ()
 
     def tap(self, name: str) -> TapDrift:
         """Give the measures of one tap."""
@@ -145,6 +149,10 @@ class Comparison(Result):
             lines.append(
                 f"  worst row: {w.tap}, error {w.error:.2g}, prompt {w.prompt_id}, token {w.token_index}: {w.text!r}"
             )
+        lines += [
+            f"  {one.tap}: most likely token equal on {one.first:.1%}, {one.shared:.1%} of the first {one.top} shared"
+            for one in self.predictions
+        ]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -187,6 +195,7 @@ def compare(
     k: int = 10,
     sample: int = SAMPLE_ROWS,
     exclude_same_prompt: bool = False,
+    head: Any = None,
     seed: int = 0,
     progress: Show = True,
 ) -> Comparison:
@@ -206,6 +215,8 @@ def compare(
         Rows for neighbour overlap and permuted cosines, spread over prompts.
     exclude_same_prompt : bool
         Whether rows of one prompt are no neighbours of each other.
+    head : Head or checkpoint, optional
+        Reads lens predictions off both runs; one that the first run carries is used by itself.
     seed : int
         Of the sample and the permutations.
 
@@ -240,6 +251,7 @@ def compare(
         worst=tuple(one for drift in drifts for one in _worst_rows(run_a, joined, prompts, drift)),
         notes=tuple(_notes(run_a, run_b, joined, measured)), n_rows=len(joined),
         engine_a=str(run_a.engine_id), engine_b=str(run_b.engine_id), provenance=origin,
+        predictions=_predictions(run_a, run_b, names, head, sample, seed),
     )  # fmt: skip
 
 
@@ -310,6 +322,16 @@ def _one_tap(
     return dataclasses.replace(drift, errors=errors, worst=keep[drift.worst], left_out_a=out_a, left_out_b=out_b)
 
 
+def _predictions(a: Run, b: Run, taps: list[str], head: Any, sample: int, seed: int) -> tuple[RankAgreement, ...]:
+    if head is None and getattr(a, "head", None) is None:
+        return ()
+    from workbench.analysis.lens import head_from, on_stream, rank_agreement
+
+    found = head_from(a if head is None else head)
+    same = [tap for tap in taps if on_stream(tap) and a.tap(tap).shape[1] == found.unembed.shape[1]]
+    return tuple(rank_agreement(a, b, tap, head=found, sample=sample, seed=seed) for tap in same)
+
+
 def _finite(run: Run, tap: str, rows: I64) -> npt.NDArray[np.bool_]:
     """Which rows hold neither inf nor NaN at this tap."""
     flagged = np.asarray(run.flagged_rows)
@@ -362,5 +384,8 @@ def _notes(a: Run, b: Run, joined: Joined, floor: Floor | None) -> list[str]:
     if floor and floor.engine_id not in {str(a.engine_id), str(b.engine_id)}:
         notes.append("the floor was measured with another engine than these two")
     if floor and floor.prompts_hash != a.prompts.content_hash:
-        notes.append("the floor was measured on other prompts")
+        sizes = f"{floor.n_rows:,} rows against {len(joined):,} here"
+        notes.append(
+            f"the floor was measured on another prompt set, such as a sample ({sizes}): a worst row grows with rows"
+        )
     return notes

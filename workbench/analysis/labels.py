@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.folds import group_numbers
+from workbench.analysis.sampling import sample_rows
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F64, I64, as_rows
 
@@ -41,6 +43,8 @@ class Labels:
         What the groups are, in words.
     dropped : int
         Rows left out since they have no label.
+    sampling : str
+        Which labelled rows these are, in words.
     """
 
     task: Task
@@ -51,6 +55,7 @@ class Labels:
     groups: I64
     group_by: str
     dropped: int
+    sampling: str = "all labelled rows"
 
 
 def label_rows(
@@ -111,6 +116,20 @@ def label_rows(
         groups=numbers[kept],
         group_by=group_by,
         dropped=len(chosen) - len(kept),
+    )
+
+
+def at_most(found: Labels, prompt_of_row: npt.ArrayLike, n: int, *, seed: int = 0) -> Labels:
+    """Keep at most n labelled rows, spread over prompts, and say so."""
+    if len(found.rows) <= n:
+        return found
+    kept = sample_rows(np.asarray(prompt_of_row)[found.rows], n, seed=seed)
+    return dataclasses.replace(
+        found,
+        values=found.values[kept],
+        rows=found.rows[kept],
+        groups=found.groups[kept],
+        sampling=f"{n:,} of {len(found.rows):,} labelled rows, seed {seed}, spread over prompts",
     )
 
 

@@ -261,15 +261,16 @@ def rank_agreement(
 
 
 def _lens_taps(run: Run, taps: Sequence[str] | None) -> list[str]:
-    names = list(taps) if taps is not None else [tap for tap in run.taps if _on_stream(tap)]
-    wrong = [tap for tap in names if not _on_stream(tap)]
+    names = list(taps) if taps is not None else [tap for tap in run.taps if on_stream(tap)]
+    wrong = [tap for tap in names if not on_stream(tap)]
     if wrong or not names:
         do = "Choose embed, resid_pre, resid_post or final_norm taps."
         raise AnalysisError("a lens reads taps of the residual stream", ", ".join(wrong) or "none", do)
     return names
 
 
-def _on_stream(tap: str) -> bool:
+def on_stream(tap: str) -> bool:
+    """Tell whether a tap lies on the residual stream, so that the head can read it."""
     return tap in {"embed", "final_norm"} or ".resid_" in tap
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from workbench.analysis import logistic, ridge
 from workbench.analysis.crossval import HeldOut, fit_readout, held_out
 from workbench.analysis.folds import grouped_folds, shuffled_by_group
-from workbench.analysis.labels import Labels, Task, label_rows
+from workbench.analysis.labels import Labels, Task, at_most, label_rows
 from workbench.analysis.probe_scores import (
     Calibration,
     balanced_accuracy,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from workbench.store import Run
 
+FIT_ROWS = 200_000
 MIN_TOKEN_TYPES = 10  # with fewer, random labels per token say nothing about how much a probe can memorise
 
 
@@ -198,6 +199,7 @@ def fit_probe(
     shuffles: int = 20,
     balanced: bool = False,
     seed: int = 0,
+    fit_rows: int = FIT_ROWS,
     progress: Show = True,
 ) -> Probe:
     """Fit a linear probe and measure it on groups that it never saw.
@@ -221,6 +223,8 @@ def fit_probe(
     balanced : bool
         Weight classes alike in a logistic fit.
     seed : int
+    fit_rows : int
+        At most so many rows are read into memory, spread over prompts; the provenance says which.
 
     Returns
     -------
@@ -232,6 +236,7 @@ def fit_probe(
         If there are too few groups, no labels, states that are not finite, or a method that does not fit the task.
     """
     found = label_rows(run, labels, groups=groups, rows=rows, task=task)
+    found = at_most(found, run.prompt_of_rows(), fit_rows, seed=seed)
     states = rows_of(run.tap(tap), rows=found.rows).take()
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)
     with shown(f"probe {tap}", progress, "fit") as report:
@@ -309,7 +314,8 @@ def _probe_states(
         engine_id=str(run.engine_id),
         contract_digest=str(contract.get("digest", "")),
         provenance=provenance(
-            [run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"]
+            [run], taps=[tap], seed=seed, n_rows=len(states), parameters=parameters, libraries=["scipy"],
+            sampling=found.sampling,
         ),
         **judged,
     )  # fmt: skip

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from workbench.analysis.crossval import held_out
 from workbench.analysis.folds import grouped_folds
-from workbench.analysis.labels import label_rows
+from workbench.analysis.labels import at_most, label_rows
 from workbench.analysis.probe_scores import scores_of
-from workbench.analysis.probing import Probe, probe_states
+from workbench.analysis.probing import FIT_ROWS, Probe, probe_states
 from workbench.analysis.results import Provenance, Result, provenance
 from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
@@ -100,11 +100,12 @@ def sweep_probe(
     taps : sequence of str, optional
         All by default.
     **options
-        `method`, `alphas`, `shuffles`, `balanced` of `fit_probe`; `rows`, `task` of its labels.
+        `method`, `alphas`, `shuffles`, `balanced`, `fit_rows`, `rows`, `task` of `fit_probe`.
     """
     names = list(taps or run.taps)
     kinds = {name: options.pop(name) for name in ("rows", "task") if name in options}
-    found = label_rows(run, labels, groups=groups, **kinds)
+    fit_rows = options.pop("fit_rows", FIT_ROWS)
+    found = at_most(label_rows(run, labels, groups=groups, **kinds), run.prompt_of_rows(), fit_rows, seed=seed)
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)
     probes = []
     with shown("probe sweep", progress, "tap") as report:
