@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.checkpoint.config import DecoderConfig
 from workbench.checkpoint.gguf_families import resolve_gguf
-from workbench.checkpoint.hf_families import HARMLESS, HF_FAMILIES, MUST
+from workbench.checkpoint.hf_families import HF_FAMILIES
+from workbench.checkpoint.hf_keys import HARMLESS, MUST
 from workbench.checkpoint.places import locate
 from workbench.checkpoint.table import CHECK, Facts, Family, layers_from
 from workbench.checkpoint.weights import Weights
