@@ -136,16 +136,17 @@ def contents_of(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[Vi
     columns = [column_of(name, [values[int(p)] for p in rows.prompts]) for name, values in prompts.columns.items()]
     several = len({probe.engine_id for probe in given.probes}) > 1
     engines = [_engine_of(probe.engine_id, given.runs) if several else "" for probe in given.probes]
-    sections = probe_sections(given.probes, rule, engines)
+    sections = probe_sections(given.probes, rule, engines, rows)
     for comparison in given.comparisons:
         columns += comparison_columns(comparison, rows)
         sections.append(comparison_section(comparison, given.runs, rows, rule))
     for clusters in given.clusters:
         columns.append(cluster_column(clusters, rows, rule))
         sections.append(cluster_section(clusters, len(columns) - 1, rule))
-    for probe in given.probes:
-        if run_id(rows.run) in probe.provenance.runs:
-            columns += prediction_columns(probe, rows, rule)
+    here = [probe for probe in given.probes if run_id(rows.run) in probe.provenance.runs]
+    for labels in dict.fromkeys(probe.labels for probe in here):  # one column a target: of the tap that reads it best
+        same = [probe for probe in here if probe.labels == labels]
+        columns += prediction_columns(max(same, key=lambda probe: probe.score), rows, rule)
     return columns, sections
 
 

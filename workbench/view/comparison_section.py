@@ -85,6 +85,7 @@ def comparison_section(comparison: Comparison, runs: Sequence[Run], rows: DrawnR
             {"title": title, "facts": engine_facts(run, rule, _CARD)} for title, run in zip(titles, pair, strict=True)
         ],
         "differences": differences(pair, rule) if pair else [],
+        "ribbon": _ribbon(comparison),
         "entries": [_entry(drift, comparison) for drift in comparison.taps],
         "heads": _HEADS,
         "rows": [_row(drift, comparison) for drift in comparison.taps],
@@ -128,6 +129,22 @@ def _entry(drift: TapDrift, comparison: Comparison) -> dict[str, Any]:
         "worst": _finite(drift.error_worst),
         "floor": _finite(floor.value(drift.tap, "error_mean")) if floor else None,
     }
+
+
+def _ribbon(comparison: Comparison) -> list[dict[str, Any]]:
+    """Measures by tap that mean more the further right they fall, z-scored, with the floor where it was measured."""
+    floor = comparison.floor
+    bands = []
+    for name, attribute, distance in (
+        ("CKA, z-scored", "cka_zscored", "cka_zscored_distance"),
+        ("neighbours in common", "overlap_zscored", "overlap_zscored_loss"),
+    ):
+        values = [_finite(getattr(drift, attribute)) for drift in comparison.taps]
+        lost = [floor.value(drift.tap, distance) if floor else None for drift in comparison.taps]
+        floors = [None if x is None else 1 - x for x in lost]
+        if any(value is not None for value in values):
+            bands.append({"name": name, "values": values, "floors": floors if floor else None})
+    return bands
 
 
 def _row(drift: TapDrift, comparison: Comparison) -> list[Any]:

@@ -324,6 +324,6 @@ class View(anywidget.AnyWidget):
             elif kind == "neighbours":
                 self.select(self.neighbours(int(content["row"])))
             elif kind == "export":
-                self.status = {**IDLE, "text": f"Report written: {self.to_html().name}, beside the run."}
+                self.send({"kind": "note", "text": f"Report written: {self.to_html().name}, beside the run."})
         except (WorkbenchError, ValueError, KeyError, TypeError) as error:
             self.send({"kind": "error", "text": str(error)})

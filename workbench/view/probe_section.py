@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.view.columns import ViewColumn, number_column
+from workbench.view.provenance import run_id
+from workbench.view.rows import rows_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,7 @@ _HEADS = (
     "rows",
     "penalty",
 )
+TOP = 5
 _NUMBERS = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
@@ -42,7 +45,9 @@ def targets_of(probe: Probe, rule: Redaction) -> list[str]:
     return [rule.word(name) or f"target {number}" for number, name in enumerate(probe.labels, start=1)]
 
 
-def probe_sections(probes: Sequence[Probe], rule: Redaction, engines: Sequence[str]) -> list[dict[str, Any]]:
+def probe_sections(
+    probes: Sequence[Probe], rule: Redaction, engines: Sequence[str], rows: DrawnRows
+) -> list[dict[str, Any]]:
     """Build one section for each kind of score.
 
     Parameters
@@ -51,15 +56,16 @@ def probe_sections(probes: Sequence[Probe], rule: Redaction, engines: Sequence[s
     rule : Redaction
     engines : sequence of str
         Name of each probe's engine; empty strings where all are of one engine.
+    rows : DrawnRows
     """
     sections = []
     for task in dict.fromkeys(probe.task for probe in probes):
         pairs = [(p, e) for p, e in zip(probes, engines, strict=True) if p.task == task]
-        sections.append(_section([p for p, _ in pairs], rule, [e for _, e in pairs]))
+        sections.append(_section([p for p, _ in pairs], rule, [e for _, e in pairs], rows))
     return sections
 
 
-def _section(probes: Sequence[Probe], rule: Redaction, engines: Sequence[str]) -> dict[str, Any]:
+def _section(probes: Sequence[Probe], rule: Redaction, engines: Sequence[str], rows: DrawnRows) -> dict[str, Any]:
     first = probes[0]
     what = sorted({name for probe in probes for name in targets_of(probe, rule)})
     return {
@@ -72,6 +78,7 @@ def _section(probes: Sequence[Probe], rule: Redaction, engines: Sequence[str]) -
         "heads": list(_HEADS),
         "rows": [row for probe in probes for row in _rows(probe, rule)],
         "numbers": _NUMBERS,
+        "extremes": _extremes(max(probes, key=lambda probe: probe.score), rows, rule),
         "notes": _notes(probes),
     }
 
@@ -115,6 +122,48 @@ def _rows(probe: Probe, rule: Redaction) -> list[list[Any]]:
             ["", target, _rounded(score), *[None] * len(rest)] for target, score in zip(targets, scores, strict=True)
         ]
     return rows
+
+
+def _extremes(probe: Probe, rows: DrawnRows, rule: Redaction) -> list[dict[str, Any]]:
+    """List the prompts at both ends of the held-out predictions, or the surest mistakes of a classifier."""
+    if run_id(rows.run) not in probe.provenance.runs:
+        return []
+    if probe.task == "classification":
+        return [_mistakes(probe, rows, rule)] if rule.keep is None else []
+    lists = []
+    for number, target in enumerate(targets_of(probe, rule)):
+        order = np.argsort(probe.predictions[:, number], kind="stable")
+        ends = {"Lowest": order[:TOP], "Highest": order[::-1][:TOP]}
+        for word, chosen in ends.items():
+            cells = [
+                (at, [_rounded(probe.predictions[at, number]), _rounded(probe.truth[at, number])]) for at in chosen
+            ]
+            lists.append(
+                _listing(f"{word} {target}, as read at {probe.tap}", ["held-out", "label"], cells, probe, rows, rule)
+            )
+    return lists
+
+
+def _mistakes(probe: Probe, rows: DrawnRows, rule: Redaction) -> dict[str, Any]:
+    said, truth = probe.predictions.argmax(axis=1), probe.truth[:, 0].astype(np.int64)
+    margin = probe.predictions.max(axis=1) - probe.predictions[np.arange(len(truth)), truth]
+    wrong = [at for at in np.argsort(-margin, kind="stable")[: 2 * TOP] if said[at] != truth[at]]
+    cells = [(at, [probe.classes[said[at]], probe.classes[truth[at]]]) for at in wrong]
+    return _listing(f"Surest mistakes at {probe.tap}", ["held-out", "label"], cells, probe, rows, rule)
+
+
+def _listing(
+    title: str, heads: list[str], cells: Sequence[tuple[Any, list[Any]]], probe: Probe, rows: DrawnRows, rule: Redaction
+) -> dict[str, Any]:
+    place = rows_by_id(rows)
+    prompt_of_row = np.asarray(rows.run.prompt_of_rows(), np.int64)
+    listed = []
+    for at, values in cells:
+        row = int(probe.rows[at])
+        text = rule.text(rows.run.prompts.texts[prompt_of_row[row]]) or "–"
+        listed.append({"cells": [text[:200], *values], "row": place.get(row)})
+    numbers = [1, 2] if probe.task == "regression" else []
+    return {"title": title, "heads": ["prompt", *heads], "numbers": numbers, "rows": listed}
 
 
 def _range(low: float, high: float) -> str:

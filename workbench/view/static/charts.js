@@ -88,6 +88,49 @@ function errorChart(entries) {
   };
 }
 
+/** Measures by tap, one band each, from the first tap to the last; a tap is a button where its maps can be opened. */
+function ribbonChart(taps, bands, open) {
+  return (width) => {
+    const left = Math.min(width * 0.3, 150);
+    const room = width - left - 30;
+    const tall = 58;
+    const x = (i) => left + 14 + (taps.length === 1 ? room / 2 : (i / (taps.length - 1)) * (room - 28));
+    const height = bands.length * tall + 26;
+    const box = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
+    bands.forEach((band, k) => {
+      const known = band.values.filter(Number.isFinite);
+      const all = [...known, ...(band.floors || []).filter(Number.isFinite)];
+      const low = Math.min(...all);
+      const high = Math.max(...all);
+      const span = high - low || 1;
+      const y = (v) => k * tall + 12 + (1 - (v - low) / span) * (tall - 26);
+      box.append(words(0, k * tall + 26, clip(band.name, left - 8), { class: "wb-c-text" }));
+      if (known.length) box.append(words(0, k * tall + 41, low === high ? figure(low, 4) : `${figure(low, 4)} to ${figure(high, 4)}`, { class: "wb-c-small" }));
+      const points = (values) => values.map((v, i) => (Number.isFinite(v) ? `${x(i)},${y(v)}` : null)).filter(Boolean).join(" ");
+      if (band.floors) box.append(svg("polyline", { class: "wb-c-floor", points: points(band.floors) }));
+      box.append(svg("polyline", { class: "wb-c-line", points: points(band.values) }));
+      band.values.forEach((v, i) => { if (Number.isFinite(v)) box.append(svg("circle", { class: "wb-c-dot", cx: x(i), cy: y(v), r: 4 })); });
+    });
+    const every = Math.ceil(taps.length / Math.max(1, Math.floor(room / 120)));
+    taps.forEach((tap, i) => {
+      const column = svg("g", { class: "wb-c-tap" });
+      const wide = Math.max(16, room / Math.max(1, taps.length));
+      column.append(svg("rect", { x: x(i) - wide / 2, y: 0, width: wide, height, class: "wb-c-hit" }));
+      if (i % every === 0 || i === taps.length - 1) column.append(words(x(i), height - 8, clip(tap, every * wide), { class: "wb-c-soft", "text-anchor": "middle" }));
+      const title = svg("title");
+      title.append(reveal(tap));
+      column.append(title);
+      if (open !== null) {
+        for (const [name, value] of [["role", "button"], ["tabindex", "0"], ["aria-label", `Open the maps at ${reveal(tap)}`]]) column.setAttribute(name, value);
+        column.addEventListener("click", () => open(tap));
+        column.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(tap); } });
+      }
+      box.append(column);
+    });
+    return box;
+  };
+}
+
 /** Words for the marks of a chart. */
 function key(...pairs) {
   const mark = {

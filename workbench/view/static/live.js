@@ -24,6 +24,7 @@ class Live {
     this.host = host;
     this.calls = [];
     this.status = el("div", { class: "wb-status", role: "status", hidden: true });
+    this.note = el("div", { class: "wb-status wb-note", hidden: true });
     this.sections = el("div", { class: "wb-live-sections" });
   }
 
@@ -38,7 +39,7 @@ class Live {
     this.explorer = new Explorer(this.model, this.page);
     this.explorer.remote = { neighbours: (row) => remote.send({ kind: "neighbours", row: this.model.rowId(row) }) };
     const title = el("div", { class: "wb-live-head" }, el("h3", {}, say(doc.mapTitle)), doc.mapLead ? el("span", { class: "wb-soft" }, say(doc.mapLead)) : null, el("span", { class: "wb-grow" }), el("button", { type: "button", on: { click: () => remote.send({ kind: "export" }) } }, "Write report"));
-    host.replaceChildren(title, this.status, this.explorer.root, this.sections);
+    host.replaceChildren(title, this.status, this.note, this.explorer.root, this.sections);
     this.toBrowser();
     this.toPython();
     this.takePlace(remote.get("place"));
@@ -78,7 +79,7 @@ class Live {
     this.listen("change:status", () => this.showStatus());
     this.listen("change:sections", () => this.showSections());
     this.listen("msg:custom", (message) => {
-      if (message.kind === "error") this.showError(message.text);
+      if (message.kind === "error" || message.kind === "note") this.say(message.kind, message.text);
     });
   }
 
@@ -132,9 +133,11 @@ class Live {
     this.status.replaceChildren(say(text, 300), running ? share : "", ...[meter, cancel].filter(Boolean));
   }
 
-  showError(text) {
-    this.status.hidden = false;
-    this.status.replaceChildren(el("span", { role: "alert" }, say(text, 300)));
+  /** Say what happened; it stays while progress goes on beside it. */
+  say(kind, text) {
+    this.note.hidden = false;
+    this.note.setAttribute("role", kind === "error" ? "alert" : "status");
+    this.note.replaceChildren(say(text, 300), el("button", { type: "button", on: { click: () => { this.note.hidden = true; } } }, "Close"));
   }
 
   showSections() {

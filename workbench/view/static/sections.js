@@ -14,13 +14,14 @@ function section(title, lead, ...children) {
   return el("section", { class: "wb-section" }, heading, lead ? el("p", { class: "wb-lead" }, say(lead)) : null, ...children);
 }
 
-function probeSection(data) {
+function probeSection(data, explorer) {
   const root = section(data.title, data.lead);
   const marks = [["dot", data.metric], ["fold", "each fold"], ["band", "range of shuffled labels"]];
   if (data.entries.some((entry) => Number.isFinite(entry.baseline))) marks.push(["base", data.baseline || "baseline"]);
   root.append(key(...marks));
   chart(root, data.lead || data.title, scoreChart(data.entries));
   root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Scores" }));
+  for (const list of data.extremes) root.append(el("h3", {}, say(list.title)), rowTable(list, explorer));
   if (data.notes.length) root.append(notes(data.notes));
   return root;
 }
@@ -32,6 +33,12 @@ function comparisonSection(data, explorer) {
   if (data.differences.length) root.append(grid(["differs", ...data.cards.map((c) => c.title)], data.differences, { caption: "What differs between the two engines" }));
   const marks = [["dot", "mean relative error"], ["worst", "worst row"]];
   if (data.entries.some((entry) => entry.floor > 0)) marks.push(["band", "noise floor"]);
+  if (data.ribbon.length && data.entries.length > 1) {
+    const taps = data.entries.map((entry) => entry.label);
+    const reach = explorer !== null && taps.some((tap) => explorer.maps.some((m) => m.frames.some((f) => f.tap === tap)));
+    root.append(el("h3", {}, "From the first tap to the last"), el("p", { class: "wb-soft" }, reach ? "Choose a tap to open both maps there." : ""));
+    chart(root, "Measures by tap", ribbonChart(taps, data.ribbon, reach ? (tap) => explorer.goToTap(tap) : null));
+  }
   root.append(el("h3", {}, "Error by tap"), key(...marks));
   chart(root, data.lead || data.title, errorChart(data.entries));
   root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Measures by tap" }));
@@ -40,14 +47,18 @@ function comparisonSection(data, explorer) {
   return root;
 }
 
-/** The worst rows with their prompts; one click shows a row in the maps. */
 function worstTable(data, explorer) {
-  const rows = data.worst.map(({ cells, row }) => {
+  return rowTable({ rows: data.worst, heads: data.worstHeads, numbers: data.worstNumbers, title: "Worst rows" }, explorer);
+}
+
+/** Rows with their prompts; one click selects a row in the maps. */
+function rowTable(data, explorer) {
+  const rows = data.rows.map(({ cells, row }) => {
     if (row === null || explorer === null) return [...cells, ""];
     const go = el("button", { type: "button", class: "wb-link", on: { click: () => explorer.model.select([row]) } }, "show");
     return [...cells, go];
   });
-  return grid([...data.worstHeads, ""], rows, { numbers: data.worstNumbers, caption: "Worst rows" });
+  return grid([...data.heads, ""], rows, { numbers: data.numbers, caption: data.title });
 }
 
 function clusterSection(data, explorer) {
