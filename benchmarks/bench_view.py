@@ -120,12 +120,12 @@ def in_browser(browser, path: Path) -> dict[str, float]:
 
 
 def bokeh_twin(run, other, path: Path) -> int | None:
-    """Size of the same content as a Bokeh page: two linked maps with lasso and hover; None where it is not installed."""
+    """Size of the same content as a Bokeh page, two linked maps; None where it is not installed."""
     if importlib.util.find_spec("bokeh") is None:
         return None
     from bokeh.layouts import row
     from bokeh.models import ColumnDataSource
-    from bokeh.plotting import figure, output_file, save
+    from bokeh.plotting import figure, save
     from bokeh.resources import INLINE
 
     from workbench.analysis import project
@@ -139,8 +139,7 @@ def bokeh_twin(run, other, path: Path) -> int | None:
         plot = figure(width=600, height=500, tools=tools, tooltips=[("", "@text")])
         plot.scatter(x, y, source=source, size=4)
         plots.append(plot)
-    output_file(str(path), mode="inline")
-    save(row(*plots), filename=str(path), resources=INLINE, title="twin")
+        save(row(*plots), filename=str(path), resources=INLINE, title="twin")
     return path.stat().st_size
 
 
@@ -158,6 +157,33 @@ def plotly_twin(run, other, path: Path) -> int:
         shown.add_trace(go.Scattergl(x=x, y=y, mode="markers", text=list(run.prompts.texts)), 1, number + 1)
     shown.write_html(str(path), include_plotlyjs=True)
     return path.stat().st_size
+
+
+def first_map(folder: Path, n: int = 20_000, width: int = 4096) -> dict[str, float]:
+    """Seconds until `explore` returns with its first map, cold and warm, and again from the stored map."""
+    from view_runs import make_run
+
+    from workbench.view import explore
+
+    states = np.random.default_rng(0).normal(size=(n, width)).astype(np.float32)
+    run = make_run(folder / "wide", [f"p{i}" for i in range(n)], states=states, width=width)
+    del states
+    seconds = []
+    for _ in range(REPEATS):
+        shutil.rmtree(folder / "wide.maps", ignore_errors=True)
+        began = time.perf_counter()
+        explore(run, background=False)
+        seconds.append(time.perf_counter() - began)
+    began = time.perf_counter()
+    explore(run, background=False)
+    stored = time.perf_counter() - began
+    return {
+        "rows": n,
+        "width": width,
+        "cold_s": round(seconds[0], 2),
+        "warm_s": median(seconds[1:]),
+        "stored_s": round(stored, 2),
+    }
 
 
 def machine() -> dict[str, object]:
@@ -206,6 +232,9 @@ def main() -> None:
                 row["plotly_bytes"] = plotly_twin(run, other, folder / "plotly.html")
             rows.append(row)
             print(json.dumps(row), flush=True)
+        if not options.quick:
+            found["first_map"] = first_map(folder)
+            print(json.dumps(found["first_map"]), flush=True)
     found["reports"] = rows
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n")

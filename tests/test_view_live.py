@@ -96,7 +96,7 @@ def test_background_work_adds_taps_comparison_and_stores_maps(runs):
     assert view.sections[0]["type"] == "comparison"
     assert "Floor not measured" in view.sections[0]["floor"]
     kept = sorted(p.name for p in run.path.with_name("a.maps").iterdir())
-    assert len(kept) == 2
+    assert len(kept) == 4  # coordinates and their description, for each tap
     again = explore(run, other, umap=False)
     again.wait(120)
     assert again.map_buffer == view.map_buffer

@@ -11,7 +11,7 @@ from hostile_strings import HOSTILE
 from view_browser import COLOURED, CONTRAST, browser_test, chromium, expect, inside, opened
 from view_runs import contract, int8_contract, make_run
 
-from workbench.analysis import fit_probe, project
+from workbench.analysis import compare, fit_probe, project
 from workbench.view import read_selection, report
 
 pytestmark = browser_test
@@ -307,6 +307,29 @@ def test_hostile_strings_stay_text_everywhere(browser, tmp_path):
             page.get_by_label("Colour by").select_option(value=str(option))
         assert page.locator(".wb-eyebrow bdi").first.text_content() == hostile[1]
         assert page.locator("img, iframe, object, form, base, math").count() == 0
+        found.check()
+
+
+def test_a_tap_of_the_ribbon_opens_both_maps_and_keeps_the_selection(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    taps = ("blocks.0.resid_post", "final_norm")
+    states = {tap: rng.normal(size=(50, 16)) for tap in taps}
+    texts = [f"p{i}" for i in range(50)]
+    run = make_run(tmp_path / "a", texts, states=states, taps=taps)
+    moved = {tap: s + 0.1 * rng.normal(size=s.shape) for tap, s in states.items()}
+    other = make_run(tmp_path / "b", texts, states=moved, taps=taps, contract=int8_contract())
+    maps = [project([run, other], tap, progress=False) for tap in taps]
+    compared = compare(run, other, k=3, progress=False)
+    with opened(browser, report(run, other, *maps, compared, out=tmp_path / "r.html", quiet=True)) as found:
+        page = found.page
+        assert page.locator(".wb-layer output").inner_text() == taps[0]
+        page.locator(".wb-table tbody tr[data-row]").nth(3).click()
+        page.get_by_role("button", name="Open the maps at final_norm").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".wb-layer output")).to_have_text("final_norm")
+        assert found.selection()["rows"] == [3]
+        page.get_by_role("button", name="show", exact=True).first.click()
+        assert found.selection()["rows"] == [max(compared.worst, key=lambda one: one.error).row_a]
         found.check()
 
 

@@ -105,9 +105,10 @@ def explore(
     given = sort_given(run, more)
     rows = drawn_rows(run, limit=limit, seed=seed)
     first = _tap_of(given, tap)
-    projections = projections_for(
-        given.runs, given.projections or _stored(given.runs, first, "pca", seed), tap=first, seed=seed
-    )
+    kept = given.projections or _stored(given.runs, first, "pca", seed)
+    projections = projections_for(given.runs, kept, tap=first, seed=seed)
+    if not kept and projections:
+        _store(given.runs, projections[0], seed)
     rule = redaction(None, columns=(), prompts=run.prompts)
     columns, sections = contents_of(given, rows, rule)
     frames = frames_of(projections, given.runs, rows)
