@@ -1,7 +1,7 @@
 """The way of a batch to the disk: fill, write, sync, record, acknowledge; each step of one group beside the next.
 
 The caller fills a group; a writer thread hashes and writes full groups; a sync thread brings them to the disk and
-appends their record. Nothing is acknowledged before its record is synced.
+appends their record, while another gathers their statistics. Nothing is acknowledged before its record is synced.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Group:
     opened_at: float
     n_rows: int = 0
     parts: list[Part] = field(default_factory=list)
-    statistics: dict[str, TapStatistics] = field(default_factory=dict)
+    statistics: dict[str, TapStatistics] | None = None
     saturated: dict[int, dict[str, int]] = field(default_factory=dict)  # by first row of a commit
     non_finite: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ class Committer:
         self._batches = len(journal.records)
         self._threads = [
             threading.Thread(target=self._run, args=(step,), daemon=True)
-            for step in (self._write_next, self._sync_next)
+            for step in (self._write_next, self._measure_next, self._sync_next)
         ]
         for thread in self._threads:
             thread.start()
@@ -257,11 +257,21 @@ class Committer:
             with self._state:
                 self._written.append(group)
                 self._state.notify_all()
-        for tap in self._plan.taps:
-            group.statistics[tap.name] = rows_statistics(
-                group.buffers[tap.name][: group.n_rows], storage_type(tap.dtype)
-            )
+        return True
+
+    def _measure_next(self) -> bool:
         with self._state:
+            while not (group := next((one for one in self._written if one.statistics is None), None)):
+                if self._stopping:
+                    return False
+                self._state.wait()
+        found = {}
+        for tap in self._plan.taps:
+            some = any(counts[tap.name] for counts in group.non_finite.values())
+            raw = group.buffers[tap.name][: group.n_rows]
+            found[tap.name] = rows_statistics(raw, storage_type(tap.dtype), may_flag=some)
+        with self._state:
+            group.statistics = found
             self._state.notify_all()
         return True
 
@@ -312,7 +322,7 @@ class Committer:
         for part in group.parts:
             self._append(part.record)
         with self._state:
-            while len(group.statistics) < len(self._plan.taps):
+            while group.statistics is None:
                 if self._failure is not None:
                     return False
                 self._state.wait()

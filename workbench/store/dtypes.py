@@ -138,10 +138,6 @@ def widen(raw: NDArray[Any], kind: StorageType) -> NDArray[np.float32]:
     """
     if kind.name == "F32":
         return raw.view(np.float32)
-    if kind.name == "BF16":
-        wide = np.zeros((*raw.shape, 2), dtype="<u2")
-        wide[..., 1] = raw  # bfloat16 is the upper half of float32
-        return wide.view("<f4").reshape(raw.shape)
     if kind.name == "F8_E4M3":
         return np.asarray(_F8_VALUES[raw])
     return raw.view(kind.array).astype(np.float32)

@@ -7,16 +7,16 @@ import json
 import warnings
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator, with_config
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator, with_config
 
 from workbench.canonical import canonical_json
 from workbench.errors import ContractError, StoreError
 from workbench.store.checksums import digest_hex
 from workbench.store.dtypes import storage_type
 from workbench.store.filesystem import StoreWarning
-from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, is_name, is_segment_file, parse_json
+from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, is_name, is_own_file, is_segment_file, parse_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,9 @@ MAX_MANIFEST_BYTES = 64 << 20
 MAX_RECORDS_TEXT = 512 << 10  # batch records are repeated here up to this size, so that manifest and journal stay small
 _END = b',"checksum":"%b"}\n'
 _END_BYTES = len(_END) - 2 + 32
+
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 class _Entry(BaseModel):
@@ -84,10 +87,10 @@ class SegmentEntry(_Entry):
     tap: str
     segment: str
     file: str
-    part: int
-    first_row: int
-    stop_row: int
-    capacity: int
+    part: Count
+    first_row: Count
+    stop_row: Count
+    capacity: Count
     state: Literal["writing", "sealed", "poisoned"]
 
     @model_validator(mode="after")
@@ -113,19 +116,19 @@ class PartEntry(_Entry):
     store_id: str
     run_id: str
     journal: str
-    first_prompt: int
-    n_prompts: int
-    first_row: int
-    n_rows: int
-    shards: tuple[int, ...]
-    n_batches: int | None = None
+    first_prompt: Count
+    n_prompts: Count
+    first_row: Count
+    n_rows: Count
+    shards: tuple[Count, ...]
+    n_batches: Count | None = None
     records: str | None = None
     records_digest: str | None = None
 
     @model_validator(mode="after")
     def _check(self) -> PartEntry:
-        if not is_name(self.journal) or min(self.first_prompt, self.n_prompts, self.first_row, self.n_rows) < 0:
-            raise ValueError("a part has a journal in its folder and counts from 0")
+        if not is_own_file(self.journal):
+            raise ValueError("a part has a journal in its folder")
         for identity in (self.store_id, self.run_id):
             if len(bytes.fromhex(identity)) != 16:
                 raise ValueError("ids have 32 hexadecimal digits")
@@ -146,14 +149,14 @@ class Durability(_Entry):
 class Counts(_Entry):
     """Numbers of a run, per tap where they differ by tap."""
 
-    prompts: int
-    tokens: int
-    rows: int
-    truncated_prompts: int
-    lossy_prompts: int
-    flagged_rows: int | None = None
-    non_finite: dict[str, int] = {}
-    saturated: dict[str, int] = {}
+    prompts: Count
+    tokens: Count
+    rows: Count
+    truncated_prompts: Count
+    lossy_prompts: Count
+    flagged_rows: Count | None = None
+    non_finite: dict[str, Count] = {}
+    saturated: dict[str, Count] = {}
 
 
 class Manifest(_Entry):
@@ -323,6 +326,8 @@ def unpack_text(text: str, expected_bytes: int) -> bytes:
     StoreError
         If it is anything else.
     """
+    if expected_bytes > MAX_MANIFEST_BYTES:
+        raise StoreError("batch records of the manifest must be few", f"{expected_bytes:,} bytes", "It is damaged.")
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), expected_bytes + 1)
     except (ValueError, zlib.error) as error:

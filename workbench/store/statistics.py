@@ -17,7 +17,7 @@ from workbench.store.dtypes import StorageType, special_rows, widen
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_ROWS = 128  # rows at a time: their float64 copy stays in the second-level cache
+_TILE = 1 << 16  # values at a time: their float64 copy stays in the second-level cache
 NORM_EDGES = 2.0 ** (np.arange(-80, 81) / 4)  # a quarter of an octave each; fixed, so that histograms add up
 MASSIVE_AT_LEAST, MASSIVE_TIMES_MEDIAN = 100.0, 1000.0
 
@@ -129,7 +129,7 @@ def merge_statistics(a: TapStatistics, b: TapStatistics) -> TapStatistics:
     )  # fmt: skip
 
 
-def rows_statistics(raw: NDArray[Any], kind: StorageType) -> TapStatistics:
+def rows_statistics(raw: NDArray[Any], kind: StorageType, *, may_flag: bool = True) -> TapStatistics:
     """Compute the statistics of stored rows.
 
     Parameters
@@ -138,16 +138,15 @@ def rows_statistics(raw: NDArray[Any], kind: StorageType) -> TapStatistics:
         Bits as stored, so that the numbers are those of what a reader sees.
     kind : StorageType
         What they mean.
+    may_flag : bool
+        False where it is known that no value is NaN or infinite, which saves a pass.
     """
+    flagged = special_rows(raw, kind) if may_flag else np.empty(0, dtype=np.int64)
     total = empty_statistics(raw.shape[1])
-    flagged = special_rows(raw, kind)
     if flagged.size:
-        bad = np.isfinite(widen(raw[flagged], kind))
+        total = merge_statistics(total, _flagged(np.isfinite(widen(raw[flagged], kind))))
         raw = np.delete(raw, flagged, axis=0)
-        total = merge_statistics(total, _flagged(bad))
-    for start in range(0, len(raw), _ROWS):
-        total = merge_statistics(total, _block_statistics(widen(raw[start : start + _ROWS], kind)))
-    return total
+    return merge_statistics(total, _finite_statistics(raw, kind)) if len(raw) else total
 
 
 def _flagged(finite: NDArray[np.bool_]) -> TapStatistics:
@@ -156,18 +155,39 @@ def _flagged(finite: NDArray[np.bool_]) -> TapStatistics:
     return TapStatistics(**values | {"n_flagged": len(finite), "non_finite": (~finite).sum(axis=0).astype(np.int64)})
 
 
-def _block_statistics(rows: NDArray[np.float32]) -> TapStatistics:
-    wide = rows.astype(np.float64)  # float64: one massive coordinate swallows the others in float32 sums
-    ones = np.ones(len(wide))
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    mean = ones @ wide / len(wide)
-    wide -= mean
-    np.square(wide, out=wide)
+def _finite_statistics(raw: NDArray[Any], kind: StorageType) -> TapStatistics:
+    """Go through rows in tiles that stay in cache; sums are float64 and taken about the first row.
+
+    float64: one massive coordinate swallows the others in float32 sums. About the first row: sums of squares about 0
+    lose the variance of a dimension whose mean is large.
+    """
+    n_rows, width = raw.shape
+    values = raw.view(kind.array)
+    step = max(1, min(n_rows, _TILE // width))
+    narrow, wide = np.empty((step, width), dtype=np.float32), np.empty((step, width))
+    about = values[0].astype(np.float64)
+    sums, squares = np.zeros(width), np.zeros(width)
+    low, high = values[0].astype(np.float32), values[0].astype(np.float32)
+    norms = np.empty(n_rows)
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        tile, double = narrow[: stop - start], wide[: stop - start]
+        np.copyto(tile, values[start:stop])
+        np.copyto(double, tile)
+        np.vecdot(double, double, out=norms[start:stop])
+        np.minimum(low, np.minimum.reduce(tile, axis=0), out=low)
+        np.maximum(high, np.maximum.reduce(tile, axis=0), out=high)
+        np.subtract(double, about, out=double)
+        sums += np.add.reduce(double, axis=0)
+        np.multiply(double, double, out=double)
+        squares += np.add.reduce(double, axis=0)
+    np.sqrt(norms, out=norms)
     histogram = np.bincount(np.searchsorted(NORM_EDGES, norms, side="right"), minlength=len(NORM_EDGES) + 1)
     norm = norms.mean()
     return TapStatistics(
-        n_rows=len(rows), n_flagged=0, mean=mean, second_moment=ones @ wide,
-        minimum=rows.min(axis=0).astype(np.float64), maximum=rows.max(axis=0).astype(np.float64),
-        non_finite=np.zeros(rows.shape[1], dtype=np.int64), norm_histogram=histogram.astype(np.int64),
+        n_rows=n_rows, n_flagged=0, mean=about + sums / n_rows,
+        second_moment=np.maximum(squares - sums * (sums / n_rows), 0.0),
+        minimum=low.astype(np.float64), maximum=high.astype(np.float64),
+        non_finite=np.zeros(width, dtype=np.int64), norm_histogram=histogram.astype(np.int64),
         norm_moments=np.array([norm, ((norms - norm) ** 2).sum(), norms.min(), norms.max()]),
     )  # fmt: skip

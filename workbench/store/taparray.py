@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 ARRAY_LIMIT_BYTES = 1 << 30
 BLOCK_BYTES = 16 << 20
+AHEAD_BYTES = 64 << 20  # checked before they are asked for: about a batch
 
 
 class SegmentReader:
@@ -135,6 +138,7 @@ class TapArray:
         self._network = network
         self._check = check
         self._checked = checked
+        self._sound = False  # whether every batch has been checked
         self._starts = np.array([segment.entry.first_row for segment in segments], dtype=np.int64)
 
     ndim = 2
@@ -262,11 +266,20 @@ class TapArray:
             If stored bytes changed.
         """
         step = max(1, size_bytes // (self.shape[1] * 4))
-        for start in range(0, len(self), step):
-            stop = min(start + step, len(self))
-            if self._check is not None:
-                self._check(self.name, start, stop)
-            yield start, widen(self.raw(start, stop), self.kind)
+        spans = [(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+        if self._check is None or self._sound or not spans:
+            for start, stop in spans:
+                yield start, widen(self.raw(start, stop), self.kind)
+            return
+        ahead = 1 + AHEAD_BYTES // (step * self.shape[1] * self.kind.itemsize)
+        with ThreadPoolExecutor(1) as pool:  # hashing frees the interpreter: it goes on while a block is used
+            checks = deque(pool.submit(self._check, self.name, *span) for span in spans[:ahead])
+            for at, (start, stop) in enumerate(spans):
+                checks.popleft().result()
+                if at + ahead < len(spans):
+                    checks.append(pool.submit(self._check, self.name, *spans[at + ahead]))
+                yield start, widen(self.raw(start, stop), self.kind)
+        self._sound = True
 
     def _maybe_check(self, start: int, stop: int) -> None:
         if self._checked and self._check is not None and start < stop:

@@ -257,7 +257,7 @@ class RunWriter:
 
     def _acknowledge(self, group: Group) -> None:
         session = self._session
-        for tap, numbers in group.statistics.items():
+        for tap, numbers in (group.statistics or {}).items():
             session.statistics[tap] = merge_statistics(session.statistics[tap], numbers)
         self._acked = group.stop_prompt
         if self._acked != self.n_prompts and session.segments.seal(int(self.row_offsets[self._acked])):
