@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,10 +76,14 @@ def shuffled_by_group(n_groups_of_row: npt.ArrayLike, rng: np.random.Generator) 
 def bootstrap_weights(groups: npt.ArrayLike, repeats: int, *, seed: int = 0) -> tuple[F64, I64]:
     """Draw how often each group enters each bootstrap sample: float64 [repeat, group], and the group of each row."""
     numbers = np.unique(np.asarray(groups), return_inverse=True)[1]
-    n = int(numbers.max()) + 1
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=repeats).astype(np.float64)
-    return weights, numbers
+    return _draws(int(numbers.max()) + 1, repeats, seed), numbers
+
+
+@lru_cache(maxsize=1)  # a sweep asks for the same draws at every tap
+def _draws(n: int, repeats: int, seed: int) -> F64:
+    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=repeats).astype(np.float64)
+    weights.flags.writeable = False
+    return weights
 
 
 def group_sums(values: npt.ArrayLike, numbers: I64) -> F64:

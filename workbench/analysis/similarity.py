@@ -240,7 +240,16 @@ def neighbour_sets(states: F32, k: int, barred: npt.ArrayLike) -> I64:
             score[here - first, here] = -np.inf
         else:
             score[groups[here, None] == groups[None, :]] = -np.inf
-        near = np.argpartition(score, len(unit) - k, axis=1)[:, len(unit) - k :]
-        near[np.take_along_axis(score, near, axis=1) == -np.inf] = -1
-        out[first : first + step] = near
+        out[first : first + step] = _largest(score, k)
     return out
+
+
+def _largest(score: F32, k: int) -> I64:
+    """Columns of the k largest scores of each row, int64 [row, k], unordered; -1 for scores of -inf."""
+    cut = np.partition(score, score.shape[1] - k, axis=1)[:, -k]
+    inside = score >= cut[:, None]
+    if np.count_nonzero(inside) == inside.shape[0] * k:  # no ties at any cut: several times faster than argpartition
+        return np.nonzero(inside)[1].reshape(-1, k)
+    near = np.argpartition(score, score.shape[1] - k, axis=1)[:, -k:]
+    near[np.take_along_axis(score, near, axis=1) == -np.inf] = -1
+    return near

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +17,7 @@ from workbench.analysis.probe_scores import scores_of
 from workbench.analysis.probing import FIT_ROWS, Probe, probe_states
 from workbench.analysis.results import Provenance, Result, provenance
 from workbench.analysis.showing import Show, shown
+from workbench.analysis.threads import SMALL_WIDTH, few_threads
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F64, I64, rows_of
 
@@ -107,11 +110,18 @@ def sweep_probe(
     fit_rows = options.pop("fit_rows", FIT_ROWS)
     found = at_most(label_rows(run, labels, groups=groups, **kinds), run.prompt_of_rows(), fit_rows, seed=seed)
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)
+    width = max(run.tap(tap).shape[1] for tap in names)
+
+    def one(tap: str) -> Probe:
+        states = rows_of(run.tap(tap), rows=found.rows).take()
+        return probe_states(run, tap, found, states, fold_of_row, seed=seed, **options)
+
+    # taps side by side, each with one BLAS thread: for products of this size the better use of the cores
+    workers = min(len(names), os.cpu_count() or 1, 4) if width <= SMALL_WIDTH else 1
     probes = []
-    with shown("probe sweep", progress, "tap") as report:
-        for number, tap in enumerate(names):
-            states = rows_of(run.tap(tap), rows=found.rows).take()
-            probes.append(probe_states(run, tap, found, states, fold_of_row, seed=seed, **options))
+    with shown("probe sweep", progress, "tap") as report, few_threads(width), ThreadPoolExecutor(workers) as pool:
+        for number, probe in enumerate(pool.map(one, names)):
+            probes.append(probe)
             report(number + 1, len(names))
     scores = np.stack([probe.fold_scores for probe in probes])
     others = [np.delete(scores, fold, axis=1).mean(axis=1).argmax() for fold in range(scores.shape[1])]
