@@ -123,9 +123,10 @@ def bokeh_twin(run, other, path: Path) -> int | None:
     """Size of the same content as a Bokeh page, two linked maps; None where it is not installed."""
     if importlib.util.find_spec("bokeh") is None:
         return None
+    from bokeh.embed import file_html
     from bokeh.layouts import row
     from bokeh.models import ColumnDataSource
-    from bokeh.plotting import figure, save
+    from bokeh.plotting import figure
     from bokeh.resources import INLINE
 
     from workbench.analysis import project
@@ -139,7 +140,7 @@ def bokeh_twin(run, other, path: Path) -> int | None:
         plot = figure(width=600, height=500, tools=tools, tooltips=[("", "@text")])
         plot.scatter(x, y, source=source, size=4)
         plots.append(plot)
-        save(row(*plots), filename=str(path), resources=INLINE, title="twin")
+    path.write_text(file_html(row(*plots), INLINE, "twin"))
     return path.stat().st_size
 
 

@@ -37,7 +37,10 @@ def lab_server(folder):
     """Start JupyterLab in a folder of its own; yield (address, environment)."""
     port = free_port()
     env = os.environ | {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    env |= {"IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": os.pathsep.join((str(HERE.parent), str(HERE)))}
+    env |= {
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": os.pathsep.join((str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", ""))),
+    }
     (folder / "work").mkdir()
     news = folder / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
     news.parent.mkdir(parents=True)

@@ -119,7 +119,7 @@ def _rows(probe: Probe, rule: Redaction) -> list[list[Any]]:
     if len(targets) > 1:
         scores = [probe.scores[name] for name in probe.labels]
         rows += [
-            ["", target, _rounded(score), *[None] * len(rest)] for target, score in zip(targets, scores, strict=True)
+            ["", target, _rounded(score), *[""] * len(rest)] for target, score in zip(targets, scores, strict=True)
         ]
     return rows
 

@@ -21,7 +21,7 @@ function probeSection(data, explorer) {
   root.append(key(...marks));
   chart(root, data.lead || data.title, scoreChart(data.entries));
   root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Scores" }));
-  for (const list of data.extremes) root.append(el("h3", {}, say(list.title)), rowTable(list, explorer));
+  root.append(el("div", { class: "wb-pairs" }, data.extremes.map((list) => el("div", {}, el("h3", {}, say(list.title)), rowTable(list, explorer)))));
   if (data.notes.length) root.append(notes(data.notes));
   return root;
 }
