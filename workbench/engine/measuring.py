@@ -14,13 +14,13 @@ from workbench.engine.contract import CachePart, Contract, Rebuild, Repeat, Tria
 from workbench.engine.reference import reference_prompts, run_one_by_one
 from workbench.engine.trial import run_trial
 from workbench.engine.verification import only, repeat_of
+from workbench.graph.baseline import NEXT_OUTPUT
 
 if TYPE_CHECKING:
     from workbench.engine.backends.protocol import Backend, Plan, Session
     from workbench.engine.recipe import Recipe
 
 TOKENS_PER_PASS = 2048
-NEXT_OUTPUT = "next_token"
 
 
 def origin_note(recipe: Recipe) -> str | None:

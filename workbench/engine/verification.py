@@ -29,7 +29,7 @@ TOLERANCES = {
     "int8-dynamic": (0.08, 0.8),
     "int8-static": (0.15, 0.9),
     "int4": (0.35, 1.2),
-    "int4-grid": (1e-3, 1e-2),
+    "int4-grid": (0.08, 0.8),
 }
 
 

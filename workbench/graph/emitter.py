@@ -49,6 +49,14 @@ class Emitter:
         """Let a value leave the graph under the name of its tap."""
         self._outputs.append((value, spec))
 
+    def output_value(self, name: str) -> str:
+        """Give the value that leaves under a name."""
+        return next(value for value, spec in self._outputs if spec.name == name)
+
+    def drop_output(self, name: str) -> None:
+        """Let an output stay inside after all."""
+        self._outputs = [(value, spec) for value, spec in self._outputs if spec.name != name]
+
     def scope(self, name: str) -> None:
         """Name the part of the decoder that the next nodes belong to."""
         self._scope = f"{name}/" if name else ""

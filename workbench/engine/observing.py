@@ -1,0 +1,100 @@
+"""Observations on real prompts: what enters each product with weights, in float32, channel by channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.engine.batch import make_feeds
+from workbench.engine.calibration import calibration_prompts, digest_of_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from workbench.checkpoint.weights import Weights
+    from workbench.engine.recipe import Recipe
+
+SAMPLE = 192
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Observations:
+    """What entered the products.
+
+    Parameters
+    ----------
+    largest : mapping of str to float32 [in]
+        Largest absolute value of each channel, by canonical module.
+    sample : mapping of str to float32 [token, in]
+        A few tokens of each, for the error of single layers.
+    prompts, tokens : int
+        How much was read.
+    digest : str
+        The sha256 of the token ids.
+    """
+
+    largest: Mapping[str, NDArray[np.float32]]
+    sample: Mapping[str, NDArray[np.float32]]
+    prompts: int
+    tokens: int
+    digest: str
+
+
+def observe(recipe: Recipe, weights: Weights | None = None) -> Observations:
+    """Read the calibration prompts once in float32, each alone and unpadded.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Its option `calibration` may hold texts; else the workbench's own are read.
+    weights : Weights, optional
+        In place of the checkpoint's.
+
+    Returns
+    -------
+    Observations
+        Of every product with weights that the recipe's taps need.
+    """
+    from onnx import helper
+
+    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.graph import build_graph
+    from workbench.graph.narrow import products
+
+    checkpoint = recipe.checkpoint
+    graph = build_graph(
+        checkpoint.config,
+        checkpoint.weights if weights is None else weights,
+        taps=recipe.taps,
+        positions="all",
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
+    )
+    read = products(graph)
+    values = tuple(dict.fromkeys(read.values()))
+    for value in values:
+        graph.model.graph.output.append(helper.make_tensor_value_info(value, 1, None))
+    session = session_of(graph)
+    prompts = calibration_prompts(checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
+    largest: dict[str, NDArray[np.float32]] = {}
+    rows: dict[str, list[NDArray[np.float32]]] = {value: [] for value in values}
+    share = max(1, SAMPLE // len(prompts))
+    for prompt in prompts:
+        found: dict[str, Any] = session.run(make_feeds([prompt], "all", graph.inputs[0].dtype))
+        for value in values:
+            flat = found[value].reshape(-1, found[value].shape[-1])
+            most = np.abs(flat).max(axis=0)
+            largest[value] = np.maximum(largest[value], most) if value in largest else most
+            rows[value].append(flat[:share].copy())
+    joined = {value: np.concatenate(parts) for value, parts in rows.items()}
+    return Observations(
+        largest={module: largest[value] for module, value in read.items()},
+        sample={module: joined[value] for module, value in read.items()},
+        prompts=len(prompts),
+        tokens=sum(map(len, prompts)),
+        digest=digest_of_ids(prompts),
+    )

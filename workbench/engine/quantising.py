@@ -1,0 +1,250 @@
+"""Quantised graphs from calibration: smoothing, scales, and the layers that must stay in higher precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.canonical import canonical_json
+from workbench.checkpoint.weights import Weights
+from workbench.engine.calibration import SCALES_FILE
+from workbench.engine.observing import Observations, observe
+from workbench.engine.smoothing import Smoothed, smooth
+from workbench.errors import ContractError, EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from workbench.engine.recipe import Recipe
+    from workbench.graph import Graph
+
+SMOOTHING_FILE = "smoothing.safetensors"
+OPTIONS = ("calibration", "smoothing", "layer_tolerance", "cache")
+STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.5}
+LAYER_TOLERANCE = {"int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.1}
+_FP16_LARGEST = 65504.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Calibrated:
+    """What calibration decided.
+
+    Parameters
+    ----------
+    weights : Weights
+        With smoothing applied.
+    largest : mapping of str to float
+        Largest input of each module after smoothing.
+    keep : tuple of str
+        Modules that stay in higher precision: those of the recipe, and those that err or overflow.
+    records : mapping of str to bytes
+        Files for the engine folder.
+    """
+
+    weights: Weights
+    largest: Mapping[str, float] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    records: Mapping[str, bytes] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write the files of scales."""
+        for name, data in self.records.items():
+            (folder / name).write_bytes(data)
+
+
+def check_options(options: Mapping[str, Any], known: tuple[str, ...] = OPTIONS) -> None:
+    """Refuse options that nobody reads, and values that cannot be.
+
+    Raises
+    ------
+    ContractError
+        With the names that are known.
+    """
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ContractError(f"options are {', '.join(known)}", ", ".join(unknown), "Leave these out.")
+    for name, most in (("smoothing", 1.0), ("layer_tolerance", 10.0)):
+        value = options.get(name, 0.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise ContractError(f"option {name} must be a number from 0 to {most:g}", repr(value), "Leave it out.")
+
+
+def calibrated(recipe: Recipe) -> Calibrated:
+    """Read the calibration prompts, smooth the weights, and find the layers that must be kept.
+
+    Raises
+    ------
+    EngineError
+        If a value would overflow in fp16, with the layer's name.
+    """
+    precision, checkpoint = recipe.precision, recipe.checkpoint
+    if precision == "fp16":
+        seen = observe(recipe)
+        _refuse_overflow(seen)
+        return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
+    if precision not in STRENGTH:
+        return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
+    seen = observe(recipe)
+    strength = float(recipe.options.get("smoothing", STRENGTH[precision]))
+    weights, factors = smooth(checkpoint.config, checkpoint.weights, seen.largest, strength)
+    columns = {module: _columns(weights, module) for module in seen.largest}
+    largest = {module: float((most / columns[module]).max()) for module, most in seen.largest.items()}
+    errors = layer_errors(seen, weights, columns, largest, precision)
+    limit = float(recipe.options.get("layer_tolerance", LAYER_TOLERANCE[precision]))
+    over = tuple(module for module, error in errors.items() if not error <= limit)
+    facts = {
+        "precision": precision,
+        "prompts": seen.prompts,
+        "tokens": seen.tokens,
+        "digest": seen.digest,
+        "smoothing": strength,
+        "layer_tolerance": limit,
+        "largest": largest,
+        "layer_errors": {module: _finite(error) for module, error in errors.items()},
+        "kept": list(over),
+    }
+    records = {SCALES_FILE: canonical_json(facts)}
+    if factors:
+        from safetensors.numpy import save
+
+        records[SMOOTHING_FILE] = save(dict(sorted(factors.items())))
+    return Calibrated(weights=weights, largest=largest, keep=(*recipe.keep, *over), records=records)
+
+
+def _columns(weights: Weights, module: str) -> NDArray[np.float32] | np.float32:
+    found = weights.columns.get(f"{module}.weight") if isinstance(weights, Smoothed) else None
+    return np.float32(1) if found is None else found
+
+
+def _refuse_overflow(seen: Observations) -> None:
+    for module, most in seen.largest.items():
+        if not most.max() <= _FP16_LARGEST:
+            raise EngineError(
+                f"every input must be below {_FP16_LARGEST:g} in fp16",
+                f"{most.max():.4g} at {module}",
+                "Build in bf16, which has the range of float32.",
+            )
+
+
+def _finite(value: float) -> float:
+    return value if np.isfinite(value) else 1e300
+
+
+def layer_errors(
+    seen: Observations,
+    weights: Weights,
+    columns: Mapping[str, Any],
+    largest: Mapping[str, float],
+    precision: str,
+) -> dict[str, float]:
+    """Error of each product alone, on the sampled inputs: Frobenius norm of the change over that of the result."""
+    rounded = ROUNDERS[precision]
+    found = {}
+    for module, sample in seen.sample.items():
+        matrix = weights[f"{module}.weight"]
+        x = sample / columns[module]
+        exact = x @ matrix.T
+        change = rounded[0](x, largest[module]) @ rounded[1](matrix).T - exact
+        size = float(np.linalg.norm(exact))
+        found[module] = float(np.linalg.norm(change)) / size if size else 0.0
+    return found
+
+
+def _tokens8(x: NDArray[np.float32], _largest: float) -> NDArray[np.float32]:
+    step = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-12)) / np.float32(127)
+    return np.asarray(np.rint(x / step) * step, dtype=np.float32)
+
+
+def _tensor8(x: NDArray[np.float32], largest: float) -> NDArray[np.float32]:
+    step = np.float32(max(largest, 1e-12) / 127)
+    return np.asarray(np.clip(np.rint(x / step), -128, 127) * step, dtype=np.float32)
+
+
+def _tensor_fp8(x: NDArray[np.float32], largest: float) -> NDArray[np.float32]:
+    import ml_dtypes
+
+    step = np.float32(max(largest, 1e-12) / 448)
+    return np.asarray(np.clip(x / step, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * step)
+
+
+def channels8(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round a matrix [out, in] to 8 bits with one scale an output."""
+    step = np.maximum(np.abs(matrix).max(axis=1, keepdims=True), np.float32(1e-12)) / np.float32(127)
+    return np.asarray(np.rint(matrix / step) * step, dtype=np.float32)
+
+
+def _matrix_fp8(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    return _tensor_fp8(matrix, float(np.abs(matrix).max()))
+
+
+ROUNDERS: dict[str, Any] = {
+    "int8-dynamic": (_tokens8, channels8),
+    "int8-static": (_tensor8, channels8),
+    "fp8": (_tensor_fp8, _matrix_fp8),
+}
+
+
+class Rounded(Weights):
+    """Weights whose matrices of products are rounded, and nothing else: the twin of a quantised engine.
+
+    Parameters
+    ----------
+    weights : Weights
+        Of the checkpoint, smoothed or not.
+    modules : collection of str
+        Whose matrices are rounded.
+    rounded : callable
+        Gives the rounded matrix [out, in].
+    """
+
+    def __init__(
+        self, weights: Weights, modules: frozenset[str], rounded: Callable[[str, NDArray[np.float32]], Any]
+    ) -> None:
+        self._weights, self._rounded = weights, rounded
+        self._names = frozenset(f"{module}.weight" for module in modules)
+
+    def __iter__(self) -> Any:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        array = self._weights[name]
+        return np.asarray(self._rounded(name, array), dtype=np.float32) if name in self._names else array
+
+    def names(self) -> tuple[str, ...]:
+        """List the canonical names."""
+        return self._weights.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Size of each axis of a canonical tensor."""
+        return self._weights.shape(name)
+
+
+def quantised_graph(recipe: Recipe, found: Calibrated, *, lowering: str = "opset23") -> Graph:
+    """Write the recipe's graph in its integer or emulated precision."""
+    from workbench.graph import build_graph
+    from workbench.graph.compact import KINDS, compact
+    from workbench.graph.narrow import narrow
+
+    integer = recipe.precision in KINDS
+    graph = build_graph(
+        recipe.checkpoint.config,
+        found.weights,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        lowering=lowering if integer else "primitive",
+        max_tokens=recipe.max_tokens,
+    )
+    if integer:
+        return compact(graph, recipe.precision, found.weights, largest=found.largest, keep=found.keep)
+    return narrow(graph, recipe.precision, ranges=found.largest, keep=found.keep, emulate=True)

@@ -1,0 +1,230 @@
+"""Sequence of builds: one checkpoint as a generator runs it, then without its cache, then in fewer and fewer bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.engine.backends.protocol import backend_names, get_backend
+from workbench.engine.building import build
+from workbench.engine.recipe import Recipe
+from workbench.errors import EngineError, WorkbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from workbench.checkpoint import Checkpoint
+    from workbench.engine.contract import Contract
+    from workbench.engine.recipe import Positions
+
+BASELINE, CACHELESS = "baseline-kv", "cacheless"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One engine of a sequence.
+
+    Attributes
+    ----------
+    name : str
+        Of the build, as it stands in the contract.
+    backend, precision : str
+        As in a recipe.
+    options : tuple of (str, object)
+        As in a recipe.
+    """
+
+    name: str
+    backend: str = "onnxruntime"
+    precision: str = "fp32"
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """What became of a step: a contract, or the words of its refusal."""
+
+    step: Step
+    contract: Contract | None
+    refusal: str = ""
+
+
+STEPS = (
+    Step(name=BASELINE, options=(("cache", True),)),
+    Step(name=CACHELESS),
+    Step(name="cacheless-fp16", precision="fp16"),
+    Step(name="cacheless-bf16", precision="bf16"),
+    Step(name="cacheless-int8-weights", precision="int8"),
+    Step(name="cacheless-int8", precision="int8-dynamic"),
+    Step(name="cacheless-int8-static", precision="int8-static"),
+    Step(name="cacheless-int4", precision="int4"),
+    Step(name="cacheless-int4-grid", precision="int4-grid"),
+    Step(name="cacheless-fp8", precision="fp8"),
+    Step(name="cacheless-openvino", backend="openvino"),
+    Step(name="cacheless-bf16-openvino", backend="openvino", precision="bf16"),
+    Step(name="cacheless-int8-openvino", backend="openvino", precision="int8"),
+    Step(name="cacheless-int4-openvino", backend="openvino", precision="int4"),
+)
+
+
+def build_sequence(
+    checkpoint: Checkpoint,
+    folder: str | Path,
+    *,
+    taps: Sequence[str] = ("final_norm",),
+    positions: Positions = "last",
+    max_tokens: int = 128,
+    steps: Sequence[Step] = STEPS,
+    trial: bool = True,
+    progress: Callable[[str, float], None] | None = None,
+) -> tuple[Built, ...]:
+    """Build every step that this machine can build, each with its parent and its measurements in the contract.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        From `open_checkpoint`.
+    folder : str or Path
+        Where engines live.
+    taps, positions, max_tokens
+        As in `Recipe`; the baseline always gives the last position.
+    steps : sequence of Step
+        What to build, in order.
+    trial : bool
+        Whether memory is measured in a fresh process for each.
+    progress : callable, optional
+        Called with step and share.
+
+    Returns
+    -------
+    tuple of Built
+        One a step whose backend is ready; a step that was refused says why.
+    """
+    found: list[Built] = []
+    parents: dict[str, str] = {}
+    for step in steps:
+        if step.backend not in backend_names() or not get_backend(step.backend).available().ready:
+            continue
+        if progress is not None:
+            progress(step.name, len(found) / len(steps))
+        recipe = Recipe(
+            checkpoint=checkpoint,
+            precision=step.precision,
+            taps=tuple(taps),
+            positions="last" if step.name == BASELINE else positions,
+            backend=step.backend,
+            max_tokens=max_tokens,
+            options=dict(step.options),
+        )
+        parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
+        try:
+            engine = build(recipe, folder, parent=parent, name=step.name, trial=trial)
+        except WorkbenchError as error:
+            found.append(Built(step=step, contract=None, refusal=str(error)))
+            continue
+        parents[step.name] = engine.id
+        found.append(Built(step=step, contract=engine.contract))
+    return tuple(found)
+
+
+HEAD = ("build", "seconds", "MB", "memory MB", "mean error", "worst token", "tokens/s", "kept")
+
+
+def table_of(built: Sequence[Built], tap: str | None = None) -> tuple[tuple[str, ...], ...]:
+    """Lay the measurements of a sequence out as rows of text.
+
+    Parameters
+    ----------
+    built : sequence of Built
+        From `build_sequence`.
+    tap : str, optional
+        Whose error is shown; the deepest by default.
+    """
+    rows = [HEAD]
+    for one in built:
+        c = one.contract
+        if c is None:
+            rows.append((one.step.name, "refused: " + one.refusal[:160], "", "", "", "", "", ""))
+            continue
+        verdict = c.verification.taps[tap or c.taps[-1]]
+        trial, speed = c.build.trial, c.build.tokens_per_second
+        rows.append(
+            (
+                one.step.name,
+                f"{c.build.seconds:.1f}",
+                f"{c.build.plan_bytes / 1e6:,.1f}",
+                "-" if trial is None else f"{trial.peak_bytes / 1e6:,.0f}",
+                f"{verdict.mean_relative_error:.3g}",
+                f"{verdict.worst_relative_error:.3g}",
+                "emulated" if c.build.emulated else "-" if speed is None else f"{speed:,.0f}",
+                str(len(c.precision.kept_layers)),
+            )
+        )
+    return tuple(rows)
+
+
+def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the rows of a table."""
+    widths = [max(len(row[i]) for row in rows if not row[1].startswith("refused")) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def build_fastest(
+    checkpoint: Checkpoint,
+    folder: str | Path,
+    *,
+    within: float,
+    taps: Sequence[str] = ("final_norm",),
+    positions: Positions = "last",
+    max_tokens: int = 128,
+    steps: Sequence[Step] = STEPS[1:],
+    progress: Callable[[str, float], None] | None = None,
+) -> tuple[Contract, tuple[Built, ...]]:
+    """Build what this machine can build, and choose the fastest whose mean error is within a limit at every tap.
+
+    Parameters
+    ----------
+    checkpoint, folder, taps, positions, max_tokens, progress
+        As in `build_sequence`.
+    within : float
+        Largest mean relative error a tap may have against the float32 reference.
+    steps : sequence of Step
+        Candidates.
+
+    Returns
+    -------
+    Contract
+        Of the fastest.
+    tuple of Built
+        All that were measured.
+
+    Raises
+    ------
+    EngineError
+        If none is within the limit.
+    """
+    candidates = [s for s in steps if s.precision not in getattr(get_backend(s.backend), "EMULATED", ())]
+    built = build_sequence(
+        checkpoint,
+        folder,
+        taps=taps,
+        positions=positions,
+        max_tokens=max_tokens,
+        steps=candidates,
+        trial=False,
+        progress=progress,
+    )
+    measured = [one.contract for one in built if one.contract is not None]
+    fits = [c for c in measured if c.build.tokens_per_second and _mean_error(c) <= within]
+    if not fits:
+        nearest = min((_mean_error(c) for c in measured), default=float("inf"))
+        raise EngineError(
+            f"a build must be within {within:g} of the float32 reference in the mean", f"{nearest:.3g} at best",
+            "Allow a larger error with --within.",
+        )  # fmt: skip
+    return max(fits, key=lambda c: c.build.tokens_per_second or 0.0), built
+
+
+def _mean_error(contract: Contract) -> float:
+    return max(verdict.mean_relative_error for verdict in contract.verification.taps.values())

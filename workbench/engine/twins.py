@@ -1,0 +1,75 @@
+"""Twins: the numbers of a low-precision engine on the reference backend, for the three-way split of its error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.engine.quantising import Rounded, calibrated, channels8, quantised_graph
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from workbench.engine.backends.onnxruntime import OrtSession
+    from workbench.engine.recipe import Recipe
+
+ROUNDED = "its rounded weights in the float32 graph, on ONNX Runtime without graph optimisation"
+EMULATED = "the same precision emulated on ONNX Runtime: float32 kernels, rounded after each operator"
+
+
+def rounded_twin(recipe: Recipe) -> tuple[OrtSession, str]:
+    """Give the float32 reference graph with the recipe's rounded weights."""
+    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.graph import build_graph
+    from workbench.graph.grids import grid_of
+
+    checkpoint = recipe.checkpoint
+    found = calibrated(recipe)
+    plain = build_graph(
+        checkpoint.config,
+        found.weights,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
+    )
+    modules = frozenset(plain.policy) - frozenset(_kept(plain.policy, found.keep))
+    if recipe.precision == "int4-grid":
+        modules = frozenset(m for m in modules if grid_of(checkpoint.weights, f"{m}.weight") is not None)
+    rounded = Rounded(found.weights, modules, lambda _name, matrix: round_matrix(matrix, recipe.precision))
+    graph = build_graph(
+        checkpoint.config,
+        rounded,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
+    )
+    return session_of(graph, optimise=False), ROUNDED
+
+
+def emulated_twin(recipe: Recipe) -> tuple[OrtSession, str]:
+    """Give the recipe's graph in its own precision, emulated."""
+    from workbench.engine.backends.onnxruntime import session_of
+
+    return session_of(quantised_graph(recipe, calibrated(recipe))), EMULATED
+
+
+def round_matrix(matrix: NDArray[np.float32], precision: str) -> NDArray[np.float32]:
+    """Round a matrix [out, in] as an engine of this precision stores it."""
+    from workbench.graph.blocks import dequantise, quantise
+    from workbench.graph.grids import dequantise4, quantise4
+
+    if precision in ("int8-dynamic", "int8-static"):
+        return channels8(matrix)
+    if precision == "int8":
+        return dequantise(*quantise(matrix), matrix.shape[1])
+    if precision == "int4":
+        return dequantise4(*quantise4(matrix), matrix.shape[1])
+    return matrix
+
+
+def _kept(policy: Any, patterns: tuple[str, ...]) -> list[str]:
+    from fnmatch import fnmatchcase
+
+    return [m for m in policy if any(fnmatchcase(m, p) or fnmatchcase(f"{m}.weight", p) for p in patterns)]
