@@ -159,7 +159,8 @@ class Model:
             if torn == ("inode", number, at) and change[0] == "write":
                 middle = max(SECTOR, len(change[2]) // 2 // SECTOR * SECTOR)
                 tail = middle - (change[1] + middle) % SECTOR
-                copy.apply(("write", change[1] + tail, change[2][tail:]))  # the later half only: reordered as well
+                if tail < len(change[2]):  # the later half only: reordered as well
+                    copy.apply(("write", change[1] + tail, change[2][tail:]))
                 continue
             copy.apply(change)
         return bytes(copy.data)

@@ -182,6 +182,27 @@ def test_the_reserve_is_freed_when_the_disk_is_full(folder: Path) -> None:
     assert open_run(folder / "run").status == "writing"
 
 
+def test_a_full_disk_at_the_seal_is_met_with_the_reserve(folder: Path) -> None:
+    """F09: once the reserve is gone there is room for the manifest, and the run is whole."""
+
+    class Full(HookedDisk):
+        armed = False
+
+        def before(self, kind: str) -> None:
+            if self.armed and kind == "create" and (folder / "run" / "reserve").exists():
+                raise OSError(errno.ENOSPC, "full")
+
+    disk = Full()
+    writer = new_run(folder / "run", N, disk=disk)
+    for first, stop in windows(N):
+        writer.commit(first, stop, rows_of_batch(writer, TAPS, first, stop))
+    writer.flush()
+    disk.armed = True
+    assert writer.close().status == "complete"
+    assert not (folder / "run" / "reserve").exists()
+    assert verify_run(folder / "run")
+
+
 def test_a_network_file_system_is_warned_of_and_read_without_maps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,17 +7,18 @@ import shutil
 import sys
 import time
 import warnings
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from attacks.hostile_runs import MAKERS
 from store_toys import fill, new_run
 
 from workbench.errors import WorkbenchError
 from workbench.store import StoreWarning, open_run
 from workbench.store.verifying import verify_run
 
-sys.path.insert(0, str(Path(__file__).parent / "attacks"))
-from hostile_runs import MAKERS
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST_GROWTH_BYTES = 256 << 20
 OPENED: list[str] = []  # every path that Python opened since it was cleared

@@ -186,3 +186,31 @@ def test_plain_safetensors_reads_every_file(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(mapped, run.tap("final_norm")[:])
     del mapped
+
+
+def test_a_reader_beside_a_writer_sees_whole_batches_only(tmp_path: Path) -> None:
+    """F16: any number of opens while rows are committed; no torn row, no zero row, no warning."""
+    import threading
+
+    n, opens = 400, 0
+    writer = new_run(tmp_path / "run", n, durability="process-crash-only")
+    done = threading.Event()
+
+    def write() -> None:
+        fill(writer, step=3)
+        writer.close()
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = [0]
+    while not done.is_set():
+        run = open_run(tmp_path / "run")
+        seen.append(run.n_rows)
+        for tap in TAPS:
+            np.testing.assert_array_equal(run.tap(tap.name)[:], canary(tap, 0, run.n_rows))
+        opens += 1
+    thread.join()
+    assert seen == sorted(seen)
+    assert opens > 1
+    assert open_run(tmp_path / "run").n_prompts == n

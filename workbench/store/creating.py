@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import uuid
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,8 @@ class _Work:
         self.row_offsets = row_offsets(np.diff(self.tokens.offsets), self.positions)
         widest = max(tap.width * storage_type(tap.dtype).itemsize for tap in self.taps)
         self.bounds = shard_bounds(self.row_offsets, widest, self.options.shard_bytes)
+        if shared := clashing_files(self.taps, len(self.bounds) - 1):
+            raise ContractError("every tap must have files of its own", f"{sorted(shared)[:3]}", "Rename a tap.")
 
     def _check(self) -> None:
         if not self.taps or len({tap.name for tap in self.taps}) != len(self.taps):
@@ -374,5 +377,5 @@ def remove_debris(folder: Path) -> None:
 
 def clashing_files(taps: Sequence[TapSpec], n_shards: int) -> set[str]:
     """List file names that two taps would share."""
-    names = [segment_file(tap.name, shard) for tap in taps for shard in range(n_shards)]
-    return {name for name in names if names.count(name) > 1}
+    names = Counter(segment_file(tap.name, shard) for tap in taps for shard in range(n_shards))
+    return {name for name, count in names.items() if count > 1}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.store.files import Disk
 
 MAX_MANIFEST_BYTES = 64 << 20
-MAX_RECORDS_TEXT = 512 << 10  # batch records are repeated here up to this size, so that manifest and journal stay small
+MAX_RECORDS_TEXT = 192 << 10  # batch records are repeated here up to this size, so that manifest and journal stay small
 _END = b',"checksum":"%b"}\n'
 _END_BYTES = len(_END) - 2 + 32
 

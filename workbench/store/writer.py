@@ -215,9 +215,8 @@ class RunWriter:
                     must = f"a run is closed when all {self.n_prompts} prompts are stored"
                     raise StoreError(must, str(self._acked), "Commit the others, or go on later with resume=True.")
                 self._stop()
-                self._seal()
+                self._seal_with_reserve()
             except OSError as error:
-                self._free_reserve_if_full(error)
                 raise explain(error, self.path, "the run must be sealed") from error
             finally:
                 self._end()
@@ -322,12 +321,18 @@ class RunWriter:
         return flagged_rows(session.folder, self._manifest(), session.journal.records)
 
     def _free_reserve(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             self._session.disk.unlink(self.path / RESERVE)
 
-    def _free_reserve_if_full(self, error: OSError) -> None:
-        if error.errno in NO_ROOM:
+    def _seal_with_reserve(self) -> None:
+        """Seal; on a full disk once more, in the room that the reserve file kept."""
+        try:
+            self._seal()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
             self._free_reserve()
+            self._seal()
 
 
 @dataclass(frozen=True, slots=True)
