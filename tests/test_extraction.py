@@ -28,6 +28,11 @@ def test_rows_are_those_of_each_prompt_alone(toy_engines, toy_ids, tmp_path, pos
     np.testing.assert_array_equal(np.diff(run.offsets), [len(p) for p in toy_ids])
 
 
+def test_folders_above_the_run_are_made(toy_engines, toy_ids, tmp_path):
+    run = wb.extract(prompts_of(toy_ids[:3]), toy_engines(), out=tmp_path / "a" / "b" / "run", progress=False)
+    assert run.n_prompts == 3
+
+
 def test_canary_rows_never_change_places(toy_engines, tmp_path):
     """The state at `embed` of a one-token prompt is the embedding of its id: 10,000 rows that encode who they are."""
     engine = toy_engines(taps=("embed",), positions="last")

@@ -15,7 +15,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    """Fenced blocks of one language; a fence closes the one before it, so both ends are matched in turn."""
+    return [
+        text
+        for name, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+        if name == language
+    ]
 
 
 def test_figures_come_from_the_result_files():
@@ -31,8 +36,8 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch, capsys):
     scope = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), scope)
-    assert scope["states"].shape == (4, 576)
-    assert "(4, 576)" in capsys.readouterr().out
+    assert scope["states"].shape == (6, 576)
+    assert "(6, 576)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("line", [line for b in blocks("") for line in b.splitlines() if line.startswith("workbench ")])

@@ -91,6 +91,7 @@ def extract(
     contract = loaded.contract
     tokens = tokens_for(prompts, contract, loaded.tokenizer, truncate=truncate, template=template)
     batches = plan or plan_for(contract)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     writer = create_run(
         folder,
         prompts=prompts,
