@@ -1,6 +1,8 @@
 """The live view without a browser: what Python sees, keeps and sends."""
 
 import json
+import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -100,6 +102,28 @@ def test_background_work_adds_taps_comparison_and_stores_maps(runs):
     again = explore(run, other, umap=False)
     again.wait(120)
     assert again.map_buffer == view.map_buffer
+
+
+def test_a_quick_first_map_is_replaced_by_the_measured_one(runs, monkeypatch):
+    from workbench.view import framing
+
+    measured = explore(*runs, umap=False, background=False)
+    shutil.rmtree(runs[0].path.with_name("a.maps"))
+    monkeypatch.setattr(framing, "LARGE", 1)
+    started = threading.Event()
+    monkeypatch.setattr("workbench.view.background.Jobs._one", lambda self, step: started.wait(60) and "")
+    quick = explore(*runs, umap=False)
+    assert quick.maps["maps"][0]["frames"][0]["note"] == "quality not yet measured"
+    first = np.frombuffer(quick.map_buffer[: 60 * 8], "<f4")
+    np.testing.assert_allclose(first, np.frombuffer(measured.map_buffer[: 60 * 8], "<f4"), atol=1e-3)
+    started.set()
+    quick.wait(60)
+    monkeypatch.undo()
+    monkeypatch.setattr(framing, "LARGE", 1)
+    view = explore(*runs, umap=False)
+    view.wait(120)
+    assert "trustworthiness" in view.maps["maps"][0]["frames"][-1]["note"]
+    assert len(view.maps["maps"][0]["frames"]) == 2
 
 
 def test_the_table_neighbours_and_a_probe_of_two_selections(runs):

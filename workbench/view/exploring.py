@@ -23,7 +23,7 @@ from workbench.view.background import Jobs, Step
 from workbench.view.blocks import Blocks
 from workbench.view.comparison_section import comparison_columns, comparison_section
 from workbench.view.document import Heading, build_document, column_documents
-from workbench.view.framing import frames_of, projections_for
+from workbench.view.framing import frames_of, projections_for, quick_frame
 from workbench.view.maps import MapFrame, map_documents, turned_to
 from workbench.view.provenance import run_id
 from workbench.view.redaction import Redaction, redaction
@@ -106,15 +106,16 @@ def explore(
     rows = drawn_rows(run, limit=limit, seed=seed)
     first = _tap_of(given, tap)
     kept = given.projections or _stored(given.runs, first, "pca", seed)
-    projections = projections_for(given.runs, kept, tap=first, seed=seed)
+    quick = quick_frame(given.runs, rows, first, seed=seed) if background and not kept else None
+    projections = [] if quick else projections_for(given.runs, kept, tap=first, seed=seed)
     if not kept and projections:
         _store(given.runs, projections[0], seed)
     rule = redaction(None, columns=(), prompts=run.prompts)
     columns, sections = contents_of(given, rows, rule)
-    frames = frames_of(projections, given.runs, rows)
+    frames = [quick] if quick else frames_of(projections, given.runs, rows)
     content = _Content(given, rows, rule, columns, sections, frames, list(projections), first, seed)
     view = _make_view(content, color, tokenizer)
-    if background and len(projections):
+    if background and (projections or quick):
         steps = _steps(content, taps, umap=umap)
         view.attach([Step(text, partial(work, view)) for text, work in steps], Jobs)
     return view
@@ -170,6 +171,8 @@ Work = Callable[..., None]
 def _steps(content: _Content, taps: Sequence[str] | None, *, umap: bool) -> list[tuple[str, Work]]:
     runs = content.given.runs
     steps: list[tuple[str, Work]] = []
+    if not content.projections:
+        steps.append((f"quality of the map of {content.tap}", partial(_fit_first, content)))
     if not content.given.projections:
         common = [name for name in runs[0].taps if all(name in run.taps for run in runs)]
         if len(common) > MAX_TAPS:
@@ -182,6 +185,21 @@ def _steps(content: _Content, taps: Sequence[str] | None, *, umap: bool) -> list
     if umap and all(one.method != "umap" for one in content.projections):
         steps.append((f"UMAP of {content.tap}", partial(_fit_umap, content)))
     return steps
+
+
+def _fit_first(content: _Content, view: View, progress: Any, cancel: Any) -> None:
+    """Take the place of a quick first map: the same components, exact, with their quality measured."""
+    from workbench.analysis import project
+
+    runs = list(content.given.runs)
+    subject: Any = runs if len(runs) > 1 else runs[0]
+    found = [project(subject, content.tap, "pca", seed=content.seed, progress=progress)]
+    if cancel.is_set():
+        return
+    _store(runs, found[0], content.seed)
+    content.projections = found
+    content.frames = frames_of(found, runs, content.rows)
+    view.show_maps(_map_traits(content))
 
 
 def _fit_taps(content: _Content, others: Sequence[str], view: View, progress: Any, cancel: Any) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.view.rows import DrawnRows
 
 LEAST_ROWS = 5  # `project` refuses fewer; so small a map is drawn here, without a claim to be trusted
+LARGE = 20_000_000  # values of a tap; beyond it a measured map takes seconds, and a view shows a quick one first
 F32 = npt.NDArray[np.float32]
 
 
@@ -59,6 +60,32 @@ def _extended(projection: Projection, runs: Sequence[Run]) -> Projection:
     ):
         return projection
     return project(list(runs), projection.tap, "pca", seed=projection.seed, together="transformed", progress=False)
+
+
+def quick_frame(runs: Sequence[Run], rows: DrawnRows, tap: str, *, seed: int = 0) -> MapFrame | None:
+    """Give a first map of a large tap: two components, unmeasured; None where `project` is quick enough."""
+    from workbench.analysis.pca import fit_pca
+    from workbench.index.blocks import rows_of
+
+    size = sum(run.n_rows for run in runs) * runs[0].tap(tap).shape[1]
+    if size < LARGE or any(len(run.flagged_rows) or not _has(run, tap, runs[0]) for run in runs):
+        return None
+    parts = [rows_of(run.tap(tap)) for run in runs]
+    pca = fit_pca(rows_of(*(run.tap(tap) for run in runs)), 2, seed=seed)
+    twins = [rows.ids, *(partners(rows, run) for run in runs[1:])]
+    panes = [
+        Pane(title=engine_name(run), coordinates=take(pca.transform(part), wanted), missing=int((wanted < 0).sum()))
+        for run, part, wanted in zip(runs, parts, twins, strict=True)
+    ]
+    first, second = (float(share) for share in pca.explained[:2])
+    return MapFrame(
+        method="pca",
+        tap=tap,
+        badge="joint" if len(runs) > 1 else "single",
+        axes=(f"PC 1 ({100 * first:.1f} % of variance)", f"PC 2 ({100 * second:.1f} %)"),
+        panes=tuple(panes),
+        note="quality not yet measured",
+    )
 
 
 def frames_of(projections: Sequence[Projection], runs: Sequence[Run], rows: DrawnRows) -> list[MapFrame]:
