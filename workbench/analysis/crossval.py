@@ -12,7 +12,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from workbench.analysis.logistic import balanced_weights, logistic_path, row_axes, softmax
+from workbench.analysis.logistic import TOLERANCE, balanced_weights, logistic_path, row_axes, softmax
 from workbench.analysis.ridge import FoldSums, fit_standard, ridge_path
 from workbench.errors import AnalysisError
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 Tick = Callable[[], None]
+SHUFFLED_TOLERANCE = 1e-5  # ten times looser than for the true labels: of a control only the mean counts
 SUMS_WIDTH = 4096  # above it, products of each fold take more memory than refitting takes time
 
 
@@ -123,13 +126,20 @@ class ClassReadout:
         rows, unseen = standard.apply(self.states[train]), standard.apply(self.states[test])
         axes = row_axes(rows) if self.method == "logistic" else None
         out = np.empty((len(self.codes), len(unseen), self.n_classes))
-        for s, codes in enumerate(self.codes):
+
+        def one(s: int) -> None:
+            codes = self.codes[s][train]
             if axes is None:
-                weights, bias = class_means(rows, codes[train], self.n_classes)
+                weights, bias = class_means(rows, codes, self.n_classes)
             else:
-                path = logistic_path(axes, codes[train], self.n_classes, [alpha], row_weights=self._heavy(codes[train]))
+                stop = TOLERANCE if s == 0 else SHUFFLED_TOLERANCE
+                heavy = self._heavy(codes)
+                path = logistic_path(axes, codes, self.n_classes, [alpha], row_weights=heavy, tolerance=stop)
                 weights, bias = path[0][0], path[1][0]
             out[s] = unseen @ weights + bias
+
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            list(pool.map(one, range(len(self.codes))))
         return out
 
     def choose(self, outer: int, inner: int, alphas: Sequence[float]) -> int:

@@ -60,6 +60,7 @@ def logistic_path(
     alphas: Sequence[float],
     *,
     row_weights: F64 | None = None,
+    tolerance: float = TOLERANCE,
     enough: Callable[[int, F64, F64], bool] | None = None,
 ) -> tuple[F64, F64]:
     """Fit one model a penalty, from strong to weak, each started at the last.
@@ -72,6 +73,8 @@ def logistic_path(
     n_classes : int
     alphas : sequence of float
     row_weights : float64 [row], optional
+    tolerance : float
+        Relative change of the loss at which a fit ends.
     enough : callable (index of the penalty, weights, intercepts), optional
         Asked after each fit; true ends the path, and weaker penalties stay NaN.
 
@@ -108,7 +111,7 @@ def logistic_path(
             return value / n_rows, np.concatenate([gradient.ravel(), pull.sum(axis=0)]) / n_rows
 
         start = np.concatenate([(turned / step).ravel(), bias])
-        options = {"maxiter": 200, "gtol": 1e-7, "ftol": TOLERANCE}
+        options = {"maxiter": 200, "gtol": 1e-7, "ftol": tolerance}
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
         turned, bias = found[:size].reshape(n_axes, n_classes) * step, found[size:]
         out_w[i], out_b[i] = rows.axes @ turned, bias

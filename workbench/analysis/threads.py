@@ -23,5 +23,6 @@ def few_threads(width: int) -> Iterator[None]:
     except ImportError:  # comes with scikit-learn; without it only time is lost
         yield
         return
+    import_module("scipy.linalg")  # brings a BLAS of its own, and only loaded ones are limited
     with threadpool_limits(limits=1, user_api="blas"):
         yield
