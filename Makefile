@@ -47,5 +47,8 @@ format: $(VENV)/made-dev  ## put the code into its form
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
+lab: $(VENV)/made-dev  ## JupyterLab with the notebooks
+	$(BIN)/jupyter lab notebooks/01_tour.ipynb
+
 clean:  ## remove the environment and what the demo wrote
 	rm -rf $(VENV) demo-output test-artifacts

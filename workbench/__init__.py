@@ -23,6 +23,7 @@ _HOME = {
     "cluster": "analysis",
     "compare": "analysis",
     "fit_probe": "analysis",
+    "explore": "view",
     "report": "view",
 }
 
@@ -52,4 +53,5 @@ if TYPE_CHECKING:
     from workbench.extraction import measure_floor as measure_floor
     from workbench.prompts import load_prompts as load_prompts
     from workbench.store import open_run as open_run
+    from workbench.view import explore as explore
     from workbench.view import report as report

@@ -100,7 +100,7 @@ def run_demo(out: Path, *, n_prompts: int = 4000) -> Path:
 
 
 def _analyse(run: Run, other: Run, floor: Floor, out: Path) -> Path:
-    pca = wb.project(run, MAIN, method="pca", seed=0)
+    pca = wb.project([run, other], MAIN, method="pca", seed=0)
     clusters = wb.cluster(run, MAIN, k=12, seed=0)
     probes = []
     with bar("probes", len(TAPS) + 1, "probe") as step:
