@@ -74,9 +74,19 @@ def _machine() -> list[Finding]:
             do="make PYTHON=python3.12 demo",
         ),
         Finding(name="cores", found=f"{cores}, {_cpu_features()}"),
+        *_slow_precisions(),
         Finding(name="memory", found=f"{memory.available / 1e9:.1f} GB free of {memory.total / 1e9:.1f} GB"),
         Finding(name="disk", found=f"{shutil.disk_usage(Path.cwd()).free / 1e9:.1f} GB free here"),
         _gpu(),
+    ]
+
+
+def _slow_precisions() -> list[Finding]:
+    from workbench.engine.processor import missing_features
+
+    return [
+        Finding(name=f"{precision} on this processor", found=runs, ok=False)
+        for precision, runs in missing_features().items()
     ]
 
 

@@ -279,6 +279,7 @@ def _backend_part(recipe: Recipe, backend: Backend, plan: Plan) -> BackendPart:
         card=plan.card,
         machine=f"{platform.machine()} {platform.system()}",
         options=dict(recipe.options),
+        runs=getattr(backend, "runs_on", lambda _precision: None)(recipe.precision),
     )
 
 

@@ -53,6 +53,7 @@ class BackendPart(_Part):
     target: str
     machine: str
     options: dict[str, Any] = {}
+    runs: str | None = None
     card: dict[str, Any] | None = None
 
 

@@ -196,8 +196,8 @@ def _excludes(c: Contract) -> Facts:
             ("Cards", (f"every machine without {card.get('name', 'the card')} (compute capability "
                       f"{card.get('compute_capability', '?')}) and {c.backend.name} {c.backend.version}"))
         )  # fmt: skip
-    if c.backend.options.get("cpu_features"):
-        facts.append(("Processors", f"speed as stated only with {c.backend.options['cpu_features']}"))
+    if c.backend.runs:
+        facts.append(("Processors", f"the speed is that of {c.backend.runs}; on others, other kernels run"))
     worst = max(v.worst_relative_error for v in c.verification.taps.values())
     facts.append(("Uses", f"that need rows nearer to float32 than {worst:.2g} at the worst token"))
     facts.append(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SMOOTHING_FILE = "smoothing.safetensors"
 OPTIONS = ("calibration", "smoothing", "layer_tolerance", "cache")
-STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.5}
-LAYER_TOLERANCE = {"int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.1}
+STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.0}
+LAYER_TOLERANCE = {"int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.034}
 _FP16_LARGEST = 65504.0
 
 
@@ -89,8 +89,12 @@ def calibrated(recipe: Recipe) -> Calibrated:
         return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
     if precision not in STRENGTH:
         return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
-    seen = observe(recipe)
-    strength = float(recipe.options.get("smoothing", STRENGTH[precision]))
+    return calibrated_as(recipe, precision, float(recipe.options.get("smoothing", STRENGTH[precision])))
+
+
+def calibrated_as(recipe: Recipe, precision: str, strength: float) -> Calibrated:
+    """Smooth with a given strength, and judge layers by the rounding of a given precision."""
+    checkpoint, seen = recipe.checkpoint, observe(recipe)
     weights, factors = smooth(checkpoint.config, checkpoint.weights, seen.largest, strength)
     columns = {module: _columns(weights, module) for module in seen.largest}
     largest = {module: float((most / columns[module]).max()) for module, most in seen.largest.items()}

@@ -33,12 +33,15 @@ class Step:
         As in a recipe.
     options : tuple of (str, object)
         As in a recipe.
+    keep : tuple of str
+        As in a recipe.
     """
 
     name: str
     backend: str = "onnxruntime"
     precision: str = "fp32"
     options: tuple[tuple[str, Any], ...] = ()
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +63,12 @@ STEPS = (
     Step(name="cacheless-int8-static", precision="int8-static"),
     Step(name="cacheless-int4", precision="int4"),
     Step(name="cacheless-int4-grid", precision="int4-grid"),
-    Step(name="cacheless-fp8", precision="fp8"),
+    Step(name="cacheless-fp8", precision="fp8", keep=("*.down",)),
     Step(name="cacheless-openvino", backend="openvino"),
     Step(name="cacheless-bf16-openvino", backend="openvino", precision="bf16"),
     Step(name="cacheless-int8-openvino", backend="openvino", precision="int8"),
     Step(name="cacheless-int4-openvino", backend="openvino", precision="int4"),
+    Step(name="cacheless-int4-grid-openvino", backend="openvino", precision="int4-grid"),
 )
 
 
@@ -75,7 +79,7 @@ def build_sequence(
     taps: Sequence[str] = ("final_norm",),
     positions: Positions = "last",
     max_tokens: int = 128,
-    steps: Sequence[Step] = STEPS,
+    steps: Sequence[Step] | None = None,
     trial: bool = True,
     progress: Callable[[str, float], None] | None = None,
 ) -> tuple[Built, ...]:
@@ -101,6 +105,7 @@ def build_sequence(
     tuple of Built
         One a step whose backend is ready; a step that was refused says why.
     """
+    steps = STEPS if steps is None else steps
     found: list[Built] = []
     parents: dict[str, str] = {}
     for step in steps:
@@ -115,6 +120,7 @@ def build_sequence(
             positions="last" if step.name == BASELINE else positions,
             backend=step.backend,
             max_tokens=max_tokens,
+            keep=step.keep,
             options=dict(step.options),
         )
         parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
@@ -178,7 +184,7 @@ def build_fastest(
     taps: Sequence[str] = ("final_norm",),
     positions: Positions = "last",
     max_tokens: int = 128,
-    steps: Sequence[Step] = STEPS[1:],
+    steps: Sequence[Step] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> tuple[Contract, tuple[Built, ...]]:
     """Build what this machine can build, and choose the fastest whose mean error is within a limit at every tap.
@@ -204,6 +210,7 @@ def build_fastest(
     EngineError
         If none is within the limit.
     """
+    steps = STEPS[1:] if steps is None else steps
     candidates = [s for s in steps if s.precision not in getattr(get_backend(s.backend), "EMULATED", ())]
     built = build_sequence(
         checkpoint,

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 from workbench.engine.quantising import Rounded, calibrated, channels8, quantised_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from workbench.engine.backends.onnxruntime import OrtSession
+    from workbench.engine.quantising import Calibrated
     from workbench.engine.recipe import Recipe
 
 ROUNDED = "its rounded weights in the float32 graph, on ONNX Runtime without graph optimisation"
@@ -19,12 +22,18 @@ EMULATED = "the same precision emulated on ONNX Runtime: float32 kernels, rounde
 
 def rounded_twin(recipe: Recipe) -> tuple[OrtSession, str]:
     """Give the float32 reference graph with the recipe's rounded weights."""
+    found = calibrated(recipe)
+    return rounded_with(recipe, found, lambda matrix: round_matrix(matrix, recipe.precision))
+
+
+def rounded_with(
+    recipe: Recipe, found: Calibrated, rounder: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+) -> tuple[OrtSession, str]:
+    """Give the float32 reference graph with weights that a function rounds."""
     from workbench.engine.backends.onnxruntime import session_of
     from workbench.graph import build_graph
-    from workbench.graph.grids import grid_of
 
     checkpoint = recipe.checkpoint
-    found = calibrated(recipe)
     plain = build_graph(
         checkpoint.config,
         found.weights,
@@ -33,10 +42,8 @@ def rounded_twin(recipe: Recipe) -> tuple[OrtSession, str]:
         lowering="primitive",
         max_tokens=recipe.max_tokens,
     )
-    modules = frozenset(plain.policy) - frozenset(_kept(plain.policy, found.keep))
-    if recipe.precision == "int4-grid":
-        modules = frozenset(m for m in modules if grid_of(checkpoint.weights, f"{m}.weight") is not None)
-    rounded = Rounded(found.weights, modules, lambda _name, matrix: round_matrix(matrix, recipe.precision))
+    modules = frozenset(plain.policy) - frozenset(kept_of(plain.policy, found.keep))
+    rounded = Rounded(found.weights, modules, lambda _name, matrix: rounder(matrix))
     graph = build_graph(
         checkpoint.config,
         rounded,
@@ -69,7 +76,8 @@ def round_matrix(matrix: NDArray[np.float32], precision: str) -> NDArray[np.floa
     return matrix
 
 
-def _kept(policy: Any, patterns: tuple[str, ...]) -> list[str]:
+def kept_of(policy: Any, patterns: tuple[str, ...]) -> list[str]:
+    """Modules that a list of patterns names."""
     from fnmatch import fnmatchcase
 
     return [m for m in policy if any(fnmatchcase(m, p) or fnmatchcase(f"{m}.weight", p) for p in patterns)]

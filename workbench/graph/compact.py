@@ -167,7 +167,8 @@ class _Compactor:
 
     def _matrix(self, product: _Product) -> NDArray[np.float32]:
         """Weights [out, in], from the graph, so that what was smoothed stays so."""
-        return np.ascontiguousarray(self.graph.initialisers[product.name].load().T, dtype=np.float32)
+        loaded: NDArray[np.float32] = self.graph.initialisers[product.name].load()
+        return np.ascontiguousarray(loaded.T)
 
     # 8 bits -------------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class _Compactor:
         @cache
         def scales() -> NDArray[np.float32]:
             largest = np.abs(self._matrix(product)).max(axis=1)
-            return np.maximum(largest / np.float32(127), np.float32(1e-12)).astype(np.float32)
+            return np.asarray(np.maximum(largest / np.float32(127), np.float32(1e-12)), dtype=np.float32)
 
         def codes() -> NDArray[np.int8]:
             rounded = np.rint(self._matrix(product) / scales()[:, None])

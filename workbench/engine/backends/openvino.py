@@ -1,0 +1,172 @@
+"""Backend `openvino`: the graph on the CPU in OpenVINO's kernels, also in bfloat16 and with 8 or 4 bits.
+
+`int8` and `int4` hold weights in blocks of 32, and round the activations of a product to 8 bits in groups of 32. Option
+of a recipe: `dynamic` (False leaves activations in float32), `calibration` and `smoothing` as for ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.canonical import canonical_json
+from workbench.engine.backends.protocol import Availability, Plan
+from workbench.engine.calibration import SCALES_FILE
+from workbench.engine.hashing import sha256_of
+from workbench.engine.openvino.compression import KINDS, compress, name_in_order
+from workbench.engine.processor import what_runs
+from workbench.errors import ContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.engine.backends.onnxruntime import OrtSession
+    from workbench.engine.contract import Contract
+    from workbench.engine.openvino.session import OpenVinoSession
+    from workbench.engine.quantising import Calibrated
+    from workbench.engine.recipe import Recipe
+    from workbench.graph import Graph
+
+MODEL_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.xml", "model.bin", "settings.json"
+OPTIONS = ("calibration", "smoothing", "dynamic")
+GROUP = 32
+_ACTIVATIONS = "int8 at products, one scale a token and group of 32; float32 elsewhere"
+PRECISIONS = {
+    "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
+    "bf16": {"weights": "bfloat16", "activations": "bfloat16, where OpenVINO chooses", "accumulators": "float32"},
+    "int8": {
+        "weights": "int8, one scale a block of 32",
+        "activations": _ACTIVATIONS,
+        "accumulators": "int32 in a block, float32 over blocks",
+    },
+    "int4": {
+        "weights": "4 bits, one scale a block of 32",
+        "activations": _ACTIVATIONS,
+        "accumulators": "int32 in a block, float32 over blocks",
+    },
+    "int4-grid": {
+        "weights": "4 bits on the checkpoint's own grid, one scale and offset a block of 32",
+        "activations": _ACTIVATIONS,
+        "accumulators": "int32 in a block, float32 over blocks",
+    },
+}
+
+
+def available() -> Availability:
+    """Say whether OpenVINO is here."""
+    do = "pip install 'hidden-state-workbench[openvino]'"
+    try:
+        import openvino
+    except ImportError as error:
+        return Availability(ready=False, version="", why=str(error), do=do)
+    return Availability(ready=True, version=str(openvino.__version__).split("-", maxsplit=1)[0], why="", do="")
+
+
+def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None] | None = None) -> Plan:
+    """Write OpenVINO's model of the graph, and the settings that it runs with."""
+    import openvino as ov
+
+    from workbench.engine.plan_files import write_plan
+    from workbench.engine.quantising import check_options
+
+    check_options({name: value for name, value in recipe.options.items() if name != "dynamic"}, OPTIONS)
+    found = _calibrated(recipe)
+    graph = _written(recipe, found)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".graph-") as name:
+        write_plan(graph, Path(name), progress)
+        model = ov.Core().read_model(Path(name) / "model.onnx")
+        kept: tuple[str, ...] = ()
+        if recipe.precision in KINDS:
+            modules = _chosen(graph, recipe)
+            done = set(compress(model, modules, recipe.precision, recipe.checkpoint.weights))
+            kept = tuple(module for module in graph.policy if module not in done)
+            if not done:
+                raise ContractError(
+                    f"{recipe.precision} must find a matrix that it can take", "none", "Choose another precision."
+                )
+        name_in_order(model)
+        ov.save_model(model, str(folder / MODEL_FILE), compress_to_fp16=False)
+        del model
+    found.write(folder)
+    (folder / SETTINGS_FILE).write_bytes(canonical_json(_settings(recipe)))
+    names = [MODEL_FILE, WEIGHTS_FILE, SETTINGS_FILE, *found.records]
+    files = {name: sha256_of(folder / name) for name in names}
+    return Plan(
+        files=files,
+        inputs=tuple(graph.inputs),
+        outputs=tuple(graph.outputs),
+        kept_layers=kept,
+        scales_digest=files.get(SCALES_FILE),
+    )
+
+
+def _calibrated(recipe: Recipe) -> Calibrated:
+    from workbench.engine.quantising import Calibrated, calibrated_as
+
+    if recipe.precision not in KINDS or not recipe.options.get("smoothing"):
+        return Calibrated(weights=recipe.checkpoint.weights, keep=recipe.keep)
+    return calibrated_as(recipe, "int8-dynamic", float(recipe.options["smoothing"]))
+
+
+def _written(recipe: Recipe, found: Calibrated) -> Graph:
+    from workbench.graph import build_graph
+
+    return build_graph(
+        recipe.checkpoint.config,
+        found.weights,
+        taps=recipe.taps,
+        positions=recipe.positions,
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
+    )
+
+
+def _chosen(graph: Graph, recipe: Recipe) -> dict[str, str]:
+    from workbench.engine.twins import kept_of
+
+    kept = set(kept_of(graph.policy, recipe.keep))
+    return {f"{module}.weight": module for module in graph.policy if module not in kept}
+
+
+def _settings(recipe: Recipe) -> dict[str, str]:
+    dynamic = recipe.precision in KINDS and recipe.options.get("dynamic", True)
+    return {
+        "INFERENCE_PRECISION_HINT": "bf16" if recipe.precision == "bf16" else "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(GROUP if dynamic else 0),
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+
+
+def twin(recipe: Recipe, folder: Path) -> tuple[OrtSession, str]:
+    """Give bfloat16 emulated, or the float32 graph with this engine's rounded weights, on ONNX Runtime."""
+    from workbench.engine.twins import emulated_twin, round_matrix, rounded_with
+
+    del folder
+    if recipe.precision == "bf16":
+        return emulated_twin(recipe)
+    return rounded_with(recipe, _calibrated(recipe), lambda matrix: round_matrix(matrix, recipe.precision))
+
+
+def admit(contract: Contract) -> None:
+    """Take every engine: where the processor lacks a feature, OpenVINO runs other kernels, as the contract says."""
+    del contract
+
+
+def runs_on(precision: str) -> str:
+    """Say which kernels a precision gets on this processor."""
+    return what_runs("int8" if precision in KINDS else precision)
+
+
+def load(folder: Path) -> OpenVinoSession:
+    """Open the plan of a folder whose files were checked before."""
+    from workbench.engine.backends.onnxruntime import thread_count
+    from workbench.engine.openvino.session import OpenVinoSession
+
+    settings: dict[str, Any] = json.loads((folder / SETTINGS_FILE).read_bytes())
+    settings["INFERENCE_NUM_THREADS"] = str(thread_count())
+    weights = np.memmap(folder / WEIGHTS_FILE, dtype=np.uint8, mode="r")
+    return OpenVinoSession((folder / MODEL_FILE).read_bytes(), weights, settings)

@@ -1,0 +1,1 @@
+"""OpenVINO: how a graph becomes its model, and how the model runs."""

@@ -1,0 +1,120 @@
+"""Weights of a model in 8 or 4 bits, written as OpenVINO's CPU plugin recognises them.
+
+A constant of codes is converted, shifted, scaled and reshaped before its product; the plugin folds these into kernels
+that read the codes, and rounds the activations of a product to 8 bits in groups of the same size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.graph.blocks import BLOCK, quantise
+from workbench.graph.grids import grid_of, quantise4
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from workbench.checkpoint.weights import Weights
+
+KINDS = ("int8", "int4", "int4-grid")
+_ZEROS = 0x88  # two codes of 8 in a byte
+
+
+def compress(model: Any, modules: Mapping[str, str], kind: str, weights: Weights) -> tuple[str, ...]:
+    """Replace the weights of products by codes and scales.
+
+    Parameters
+    ----------
+    model : openvino.Model
+        Float32; it is changed.
+    modules : mapping of str to str
+        Canonical module by the name of its matrix in the model, for those to be replaced.
+    kind : str
+        One of `KINDS`.
+    weights : Weights
+        Of the checkpoint; `int4-grid` reads how the file stores them.
+
+    Returns
+    -------
+    tuple of str
+        Modules that were replaced.
+    """
+    from openvino import opset13 as op
+
+    done = []
+    sums: dict[Any, Any] = {}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "MatMul":
+            continue
+        source = node.input_value(1).get_node()
+        module = modules.get(source.get_friendly_name())
+        if module is None or source.get_type_name() != "Constant":
+            continue
+        grid = grid_of(weights, f"{module}.weight") if kind == "int4-grid" else None
+        if kind == "int4-grid" and grid is None:
+            continue
+        matrix = np.asarray(source.data, dtype=np.float32)
+        if not node.get_attributes()["transpose_b"]:
+            matrix = np.ascontiguousarray(matrix.T)
+        x = node.input_value(0)
+        if kind == "int8":
+            values = _bytes(op, matrix)
+        else:
+            values = _nibbles(op, *(grid.parts[:2] if grid is not None else quantise4(matrix)), matrix.shape)
+        product = op.matmul(x, values, False, True)
+        if grid is not None:
+            key = (x.get_node().get_friendly_name(), x.get_index())
+            if key not in sums:
+                sums[key] = _block_sums(op, x, matrix.shape[1] // BLOCK)
+            offsets = op.convert(op.constant(grid.parts[2].astype(np.float16)), "f32")
+            product = op.add(product, op.matmul(sums[key], offsets, False, True))
+        for target in node.output(0).get_target_inputs():
+            target.replace_source_output(product.output(0))
+        done.append(module)
+    model.validate_nodes_and_infer_types()
+    return tuple(done)
+
+
+def _bytes(op: Any, matrix: NDArray[np.float32]) -> Any:
+    codes, scales = quantise(matrix)
+    signed = (codes.astype(np.int16) - 128).astype(np.int8)  # without a zero point, or the plugin would not see it
+    level = op.convert(op.constant(signed), "f32")
+    return _flat(op, op.multiply(level, op.constant(np.ascontiguousarray(scales[:, :, None]))), matrix.shape)
+
+
+def _nibbles(op: Any, packed: NDArray[np.uint8], scales: NDArray[np.float32], shape: tuple[int, ...]) -> Any:
+    from openvino import Shape, Tensor, Type
+
+    n_out, n_blocks = scales.shape
+    codes = Tensor(packed.reshape(-1), Shape([n_out, n_blocks, BLOCK]), Type.u4)
+    zeros = Tensor(np.full(-(-n_out * n_blocks // 2), _ZEROS, dtype=np.uint8), Shape([n_out, n_blocks, 1]), Type.u4)
+    level, zero = (op.convert(op.constant(tensor, shared_memory=False), "f32") for tensor in (codes, zeros))
+    scaled = op.multiply(op.subtract(level, zero), op.constant(np.ascontiguousarray(scales[:, :, None])))
+    return _flat(op, scaled, shape)
+
+
+def _flat(op: Any, blocks: Any, shape: tuple[int, ...]) -> Any:
+    n_out, n_in = shape
+    width = -(-n_in // BLOCK) * BLOCK
+    flat = op.reshape(blocks, op.constant(np.array([n_out, width], dtype=np.int64)), False)
+    if width == n_in:
+        return flat
+    ends = (np.array([value], dtype=np.int64) for value in (0, n_in, 1, 1))
+    return op.slice(flat, *(op.constant(end) for end in ends))
+
+
+def _block_sums(op: Any, x: Any, n_blocks: int) -> Any:
+    shape = op.constant(np.array([0, 0, n_blocks, BLOCK], dtype=np.int64))
+    blocks = op.reshape(x, shape, True)
+    return op.reduce_sum(blocks, op.constant(np.array([3], dtype=np.int64)), False)
+
+
+def name_in_order(model: Any) -> None:
+    """Name every node by its place, since OpenVINO counts over the whole process and a second build would differ."""
+    for index, node in enumerate(model.get_ordered_ops()):
+        if node.get_type_name() not in ("Parameter", "Result"):
+            node.set_friendly_name(f"{node.get_type_name()}.{index}")
