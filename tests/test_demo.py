@@ -41,7 +41,7 @@ def test_the_demo_finds_the_known_values_and_writes_the_report(tmp_path):
         assert probe.scores["longitude"] == pytest.approx(longitude, abs=0.02)
         assert abs(probe.control) < 0.02
     continent = wb.fit_probe(run, MAIN, labels="continent")
-    assert continent.score == pytest.approx(0.66, abs=0.03)
+    assert 0.64 < continent.score < 0.76  # about 0.66 by a ridge classifier; a logistic one reads a little more
     assert continent.baseline == pytest.approx(0.51, abs=0.01)
     error = {drift.tap: drift.error_mean for drift in wb.compare(run, other).taps}
     assert 0.01 < error[MAIN] < 0.05
