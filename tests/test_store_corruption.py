@@ -218,7 +218,8 @@ root, first, step = Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4])
 count = 0
 for file in files_of(root):
     whole = file.read_bytes()
-    for length in range(first % step, len(whole), step):
+    stride = step * 101 if file.name == "journal" else step  # most of it is empty slots
+    for length in range(first % stride, len(whole), stride):
         with file.open("r+b") as out:
             out.truncate(length)
         check_mutant(root, (file.name, length))
@@ -240,13 +241,13 @@ def cut_everywhere(path: Path, first: int, step: int) -> int:
 
 def test_a_cut_at_any_byte_ends_in_an_error_and_no_signal(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "run")
-    assert cut_everywhere(tmp_path / "run", 5, 1999) > 50
+    assert cut_everywhere(tmp_path / "run", 5, 499) > 30
 
 
 @pytest.mark.slow
-def test_a_cut_at_every_byte_of_a_small_run(sound: Path, tmp_path: Path) -> None:
+def test_a_cut_at_every_second_byte_of_a_small_run(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "run")
-    print("cuts found:", cut_everywhere(tmp_path / "run", 0, 13))
+    print("cuts found:", cut_everywhere(tmp_path / "run", 0, 2))
 
 
 def test_a_segment_cut_under_an_open_map_is_an_error(sound: Path, tmp_path: Path) -> None:
