@@ -168,7 +168,7 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress, w
     if ahead:  # its rows are the twin's: the card may differ from them as far as its precision may
         self_test = self_test.model_copy(update={"rtol": verification.tolerance_worst})
     again = None
-    if wish.rebuild or (wish.rebuild is None and plan.target == "cpu"):
+    if wish.rebuild or (wish.rebuild is None and (ahead or plan.target == "cpu")):
         say("rebuild", 0.0)
         again = compare_rebuild(recipe, backend, folder, plan, runs=not ahead)
     verification = verification.model_copy(

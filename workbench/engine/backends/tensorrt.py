@@ -136,7 +136,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering="fused" if recipe.options.get("attention") == "fused" else "primitive",
+        lowering="fused" if recipe.options.get("attention") == "fused" else "packed",
         max_tokens=recipe.max_tokens,
     )
     quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
@@ -213,6 +213,7 @@ def compile_graph(
             map_weights(model, work / WEIGHTS_FILE),
             profile(limits, graph.positions),
             level=int(options.get("level", LEVEL)),
+            compute_capability=options.get("compute_capability"),
             progress=progress,
         )
 

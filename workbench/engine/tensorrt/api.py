@@ -57,6 +57,11 @@ class Api:
         return hasattr(self.trt.OnnxParser, "load_initializer")
 
     @property
+    def keeps_timings(self) -> bool:
+        """Whether tactics are timed at build; TensorRT-RTX chooses them when it runs, and warns at the question."""
+        return self.name != "tensorrt_rtx"
+
+    @property
     def refuses_cache_misses(self) -> bool:
         """Whether a build can be held to the tactics of its timing cache."""
         return hasattr(self.trt.BuilderFlag, "ERROR_ON_TIMING_CACHE_MISS")

@@ -91,8 +91,9 @@ def build_engine(
     _parse(api, parser, model, weights, lines)
     config = builder.create_builder_config()
     _configure(api, config, level, compute_capability, progress)
-    cache = config.create_timing_cache(timing_cache)
-    config.set_timing_cache(cache, ignore_mismatch=False)
+    if api.keeps_timings:
+        cache = config.create_timing_cache(timing_cache)
+        config.set_timing_cache(cache, ignore_mismatch=False)
     if hold_tactics and timing_cache and api.refuses_cache_misses:
         config.set_flag(api.trt.BuilderFlag.ERROR_ON_TIMING_CACHE_MISS)
     config.add_optimization_profile(_profile(builder, network, shapes))
@@ -104,7 +105,7 @@ def build_engine(
             "Read the log, or choose another precision.",
         )
     del parser  # the network reads the weights that the parser holds until here
-    used = config.get_timing_cache()
+    used = config.get_timing_cache() if api.keeps_timings else None
     return Built(plan=plan, timing_cache=bytes(used.serialize()) if used else b"", log=tuple(lines))
 
 
