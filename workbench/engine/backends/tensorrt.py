@@ -136,7 +136,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering="fused" if recipe.options.get("attention") == "fused" else "packed",
+        lowering="fused" if recipe.options.get("attention") == "fused" else "primitive",
         max_tokens=recipe.max_tokens,
     )
     quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
