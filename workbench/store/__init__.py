@@ -17,6 +17,9 @@ _HOME = {
     "TapStatistics": "statistics",
     "merge_statistics": "statistics",
     "StoreWarning": "filesystem",
+    "Verification": "verifying",
+    "verify_run": "verifying",
+    "export_run": "exchange",
 }
 __all__ = list(_HOME)
 
@@ -29,6 +32,7 @@ def __getattr__(name: str) -> object:
 
 if TYPE_CHECKING:
     from workbench.store.creating import create_run as create_run
+    from workbench.store.exchange import export_run as export_run
     from workbench.store.filesystem import StoreWarning as StoreWarning
     from workbench.store.manifest import Manifest as Manifest
     from workbench.store.manifest import TapSpec as TapSpec
@@ -37,5 +41,7 @@ if TYPE_CHECKING:
     from workbench.store.statistics import TapStatistics as TapStatistics
     from workbench.store.statistics import merge_statistics as merge_statistics
     from workbench.store.taparray import TapArray as TapArray
+    from workbench.store.verifying import Verification as Verification
+    from workbench.store.verifying import verify_run as verify_run
     from workbench.store.writer import RunWriter as RunWriter
     from workbench.store.writer import WriterOptions as WriterOptions
