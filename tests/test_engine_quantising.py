@@ -264,6 +264,18 @@ def test_a_sequence_has_parents_and_a_table(toy_checkpoint, tmp_path, capsys, mo
     assert (tmp_path / ".names" / "best").read_text() == ids["cacheless"]
 
 
+def test_an_engine_that_was_there_takes_its_place_in_a_sequence(toy_checkpoint, tmp_path):
+    alone = wb.build(wb.Recipe(checkpoint=toy_checkpoint, max_tokens=32), tmp_path)
+    assert alone.contract.parent is None
+    steps = [step for step in STEPS if step.name in ("baseline-kv", "cacheless")]
+    baseline, plain = build_sequence(toy_checkpoint, tmp_path, max_tokens=32, steps=steps)
+    assert plain.contract.engine_id == alone.id
+    assert plain.contract.parent == baseline.contract.engine_id
+    assert plain.contract.build.trial is not None
+    assert wb.open_engine(alone.path, expect=alone.id).contract == plain.contract
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_the_fastest_build_is_within_its_limit_or_there_is_none(toy_checkpoint, tmp_path):
     steps = [
         step for step in STEPS if step.precision in ("fp32", "int8", "int4", "bf16") and step.backend != "openvino"

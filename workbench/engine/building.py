@@ -41,7 +41,15 @@ from workbench.engine.measuring import (
     twin_of,
     with_trial,
 )
-from workbench.engine.opening import RECIPE_FILE, TOKENIZER_FILE, Engine, find_engine, open_engine
+from workbench.engine.opening import (
+    RECIPE_FILE,
+    TOKENIZER_FILE,
+    Engine,
+    check_files,
+    find_engine,
+    open_engine,
+    read_contract,
+)
 from workbench.engine.reference import compute_reference
 from workbench.engine.selftest import SELFTEST_FILE, write_selftest
 from workbench.engine.trial import remember
@@ -127,7 +135,7 @@ def make_engine(
     root.mkdir(parents=True, exist_ok=True)
     found = find_engine(root, recipe.digest, backend.available().version)
     if found is not None:
-        return found
+        return adopt(found, Wish(parent, name, rebuild, trial))
     _check_room(root, recipe)
     with _scratch(root, recipe) as scratch:
         contract = _build_into(scratch, recipe, backend, say, Wish(parent, name, rebuild, trial))
@@ -149,6 +157,26 @@ class Wish(NamedTuple):
     name: str | None
     rebuild: bool | None
     trial: bool
+
+
+def adopt(folder: Path, wish: Wish) -> Path:
+    """Write into the contract of an engine that was there what a sequence says of it; its id stays."""
+    contract = read_contract(folder)
+    said = {"parent": wish.parent, "name": wish.name}
+    changes = {field: value for field, value in said.items() if value not in (None, getattr(contract, field))}
+    tried = wish.trial and contract.build.trial is None and contract.verification.engine_ran
+    if not changes and not tried:
+        return folder
+    check_files(folder, contract)
+    contract = contract.model_copy(update=changes)
+    if tried:
+        contract = with_trial(contract, folder)
+    scratch = folder.parent / f".contract-{contract.engine_id[:12]}-{os.getpid()}"
+    scratch.write_bytes(contract.sealed().to_bytes())
+    _sync(scratch)
+    scratch.replace(folder / CONTRACT_FILE)
+    _sync(folder)
+    return folder
 
 
 def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress, wish: Wish) -> Contract:

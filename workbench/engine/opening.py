@@ -197,7 +197,8 @@ def try_engine(path: str | Path) -> dict[str, Any]:
 
 
 def read_contract(folder: Path) -> Contract:
-    """Read the contract of an engine folder, without touching the engine."""
+    """Read the contract of an engine, without touching the engine; its name may stand for its folder."""
+    folder = resolve_folder(folder)
     path = folder / CONTRACT_FILE
     if not path.is_file():
         raise EngineRefused(f"an engine folder must hold {CONTRACT_FILE}", f"none in {folder.name!r}", _REBUILD)
@@ -216,7 +217,7 @@ def read_tokenizer(folder: Path, contract: Contract) -> Tokenizer | None:
     """
     if contract.tokenizer_digest is None:
         return None
-    tokenizer = load_tokenizer((folder / TOKENIZER_FILE).read_bytes())
+    tokenizer = load_tokenizer((resolve_folder(folder) / TOKENIZER_FILE).read_bytes())
     if tokenizer.digest != contract.tokenizer_digest:
         raise EngineRefused(f"{TOKENIZER_FILE} must be {contract.tokenizer_digest}", tokenizer.digest, _REBUILD)
     return tokenizer
