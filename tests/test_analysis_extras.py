@@ -229,6 +229,19 @@ def test_a_pair_shows_where_two_prompts_part(tmp_path):
         pair_prompts(run, 0, 5)
 
 
+def test_a_giant_first_token_does_not_rule_the_frame_of_the_paths(tmp_path):
+    rng = np.random.default_rng(0)
+    states = rng.standard_normal((8, 6)).astype(np.float32)
+    giant = states * np.array([1000, 1, 1, 1, 1000, 1, 1, 1], np.float32)[:, None]
+    tokens = {"lengths": [4, 4], "positions": "all", "tokens": [1, 2, 3, 4, 1, 2, 8, 4]}
+    plain, ruled = (
+        pair_prompts(make_run(tmp_path / name, {"embed": rows, "final_norm": 2 * rows}, **tokens), 0, 1)
+        for name, rows in (("plain", states), ("ruled", giant))
+    )
+    np.testing.assert_allclose(plain.paths[0], ruled.paths[0], atol=1e-5)
+    assert np.linalg.norm(plain.paths[0, 0] - plain.paths[0, 1]) > 0.1
+
+
 def test_every_result_draws_tables_and_writes_json(tmp_path):
     from workbench import cluster, project
 

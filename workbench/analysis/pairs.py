@@ -34,8 +34,8 @@ class PromptPair(Result):
     distances : float64 [tap, pair]
         |b - a| / |a| of each aligned pair at each tap, over tokens that have rows.
     paths : float32 [tap, 2, 2]
-        Last row of both prompts at each tap, on the first two principal components of all rows of the two prompts at
-        all taps together, so that the frame stands still.
+        Last row of both prompts at each tap, on the first two principal components of these rows together, so that the
+        frame stands still.
     """
 
     kind: ClassVar[str] = "prompt pair"
@@ -115,7 +115,8 @@ def pair_prompts(run: Run, first: int, second: int, *, taps: Sequence[str] | Non
         a, b = run.tap(tap)[at_a].astype(np.float64), run.tap(tap)[at_b].astype(np.float64)
         size = np.linalg.norm(a, axis=1)
         distances[i] = np.linalg.norm(b - a, axis=1) / np.where(size > 0, size, np.nan)
-    together = np.concatenate([side for both in states for side in both])
+    # the last rows alone: a first token can be a hundred times as long as any other and would rule the frame
+    together = np.concatenate([side[-1:] for both in states for side in both])
     found = fit_pca(together, 2)
     paths = np.zeros((len(names), 2, 2), np.float32)
     for i, both in enumerate(states):
