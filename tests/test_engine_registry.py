@@ -252,3 +252,21 @@ def test_the_sheet_says_what_the_contract_says_and_escapes_it(toy_engines, tmp_p
     assert "<img" not in page
     assert "\u202e" not in page + text
     assert "\x1b" not in page + text
+
+
+def test_the_rebuild_command_of_the_sheet_gives_the_same_engine(toy_checkpoint, tmp_path, capsys):
+    import shlex
+
+    from workbench.engine import Recipe, build, onboarding
+
+    recipe = Recipe(
+        checkpoint=toy_checkpoint, precision="int8-dynamic", max_tokens=32, keep=("*.down",), positions=(0, -1),
+        options={"smoothing": 0.3},
+    )  # fmt: skip
+    engine = build(recipe, tmp_path / "first")
+    onboarding.write_sheet(engine.path, html=tmp_path / "s.html", markdown=tmp_path / "s.md")
+    line = next(line for line in (tmp_path / "s.md").read_text().splitlines() if "workbench build CHECKPOINT" in line)
+    words = [str(toy_checkpoint.path) if word == "CHECKPOINT" else word for word in shlex.split(line.strip())[1:]]
+    words[words.index("engines")] = str(tmp_path / "second")
+    assert main(words) == 0
+    assert engine.id[:20] in capsys.readouterr().out

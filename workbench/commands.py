@@ -9,6 +9,7 @@ from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from workbench.engine.recipe import Recipe
     from workbench.verbs import SubParsers
@@ -59,6 +60,12 @@ def _add_build(verbs: SubParsers) -> None:
     build.add_argument("--backend", default="onnxruntime", help="what runs the engine (default: onnxruntime)")
     build.add_argument("--max-tokens", type=int, default=128, help="longest prompt (default: 128)")
     build.add_argument("--keep", action="append", metavar="LAYER", help="layer that stays in float32, as '*.down'")
+    build.add_argument(
+        "--option",
+        action="append",
+        metavar="KEY=VALUE",
+        help="option of the backend, as card=sm_89",
+    )
     build.add_argument("--name", help="name to give the engine in its folder")
     which = build.add_mutually_exclusive_group()
     which.add_argument(
@@ -127,7 +134,26 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         backend=options.backend,
         max_tokens=options.max_tokens,
         keep=tuple(options.keep or ()),
+        options=options_of(options.option or ()),
     )
+
+
+def options_of(words: Sequence[str]) -> dict[str, Any]:
+    """Read options given as KEY=VALUE; a value that is JSON is taken as such, any other as text."""
+    import json
+
+    from workbench.errors import ContractError
+
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ContractError("--option must be KEY=VALUE", repr(word), "Write card=sm_89, for example.")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
 
 
 def _build(options: argparse.Namespace) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html as markup
+import json
+import shlex
 from typing import TYPE_CHECKING
 
-from workbench.engine.opening import read_contract
+from workbench.engine.opening import RECIPE_FILE, check_files, read_contract
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from workbench.engine.contract import Contract
@@ -42,13 +45,16 @@ def facts_of(contract: Contract) -> Sections:
     )
 
 
-def calls_of(contract: Contract, place: str) -> tuple[tuple[str, str], ...]:
+def calls_of(contract: Contract, place: str, keep: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Give the lines that use and rebuild the engine: a title and code each."""
     rebuild = f"workbench build CHECKPOINT --into engines --backend {contract.backend.name}"
     rebuild += f" --precision {contract.precision.name} --max-tokens {contract.limits.max_tokens}"
     rows = contract.positions
-    rebuild += f" --positions {rows if isinstance(rows, str) else ','.join(map(str, rows))}"
+    rebuild += f" --positions={rows if isinstance(rows, str) else ','.join(map(str, rows))}"
     rebuild += "".join(f" --tap {tap}" for tap in contract.taps)
+    rebuild += "".join(f" --keep {shlex.quote(pattern)}" for pattern in keep)
+    for key, value in sorted(contract.backend.options.items()):
+        rebuild += f" --option {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
     python = "\n".join(
         (
             "import workbench as wb",
@@ -206,25 +212,25 @@ def _excludes(c: Contract) -> Facts:
     return tuple(facts)
 
 
-def to_markdown(contract: Contract, place: str) -> str:
+def to_markdown(contract: Contract, place: str, keep: Sequence[str] = ()) -> str:
     """Write the sheet as Markdown."""
     lines = [f"# Engine {_plain(contract.checkpoint.name)}, {_plain(contract.precision.name)}", ""]
     for title, facts in facts_of(contract):
         lines += [f"## {title}", "", "| | |", "| --- | --- |"]
         lines += [f"| {_plain(name)} | {_plain(text)} |" for name, text in facts]
         lines.append("")
-    for title, code in calls_of(contract, place):
+    for title, code in calls_of(contract, place, keep):
         lines += [f"## {title}", "", *(f"    {line}" for line in _lines(code)), ""]
     return "\n".join(lines)
 
 
-def to_html(contract: Contract, place: str) -> str:
+def to_html(contract: Contract, place: str, keep: Sequence[str] = ()) -> str:
     """Write the sheet as one HTML page that asks for nothing."""
     body = [_tag("h1", f"Engine {contract.checkpoint.name}, {contract.precision.name}")]
     for title, facts in facts_of(contract):
         rows = "".join("<tr>" + _tag("th", name) + _tag("td", text) + "</tr>" for name, text in facts)
         body.append(_tag("h2", title) + "<table>" + rows + "</table>")
-    for title, code in calls_of(contract, place):
+    for title, code in calls_of(contract, place, keep):
         body.append(_tag("h2", title) + _tag("pre", "\n".join(_lines(code))))
     head = '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="' + _POLICY + '">'
     head += _tag("title", f"Engine {contract.checkpoint.name}") + "<style>" + _STYLE + "</style>"
@@ -235,8 +241,10 @@ def write_sheet(folder: Path, *, html: Path, markdown: Path) -> None:
     """Write both sheets of an engine folder, beside each other."""
     contract = read_contract(folder)
     place = f"engines/{folder.name}"
-    html.write_text(to_html(contract, place), encoding="utf-8")
-    markdown.write_text(to_markdown(contract, place), encoding="utf-8")
+    check_files(folder, contract)
+    keep = tuple(map(str, json.loads((folder / RECIPE_FILE).read_bytes()).get("keep", ())))
+    html.write_text(to_html(contract, place, keep), encoding="utf-8")
+    markdown.write_text(to_markdown(contract, place, keep), encoding="utf-8")
 
 
 def _tag(name: str, text: str) -> str:
