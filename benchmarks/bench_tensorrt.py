@@ -181,7 +181,7 @@ def graph_of(tensors, n_layers, precision, *, ranges, positions="all", taps=("fi
     from workbench.graph import build_graph
     from workbench.graph.narrow import narrow
 
-    lowering = options.pop("lowering", "primitive")
+    lowering = options.pop("lowering", "packed")
     config, shapes = config_of(n_layers), Shapes(tensors)
     graph = build_graph(config, shapes, taps=taps, positions=positions, lowering=lowering, max_tokens=TOKENS)
     largest = {}
@@ -233,7 +233,7 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
     from workbench.engine.plan_files import MODEL_FILE, map_weights, write_plan
     from workbench.engine.tensorrt.api import load_api
     from workbench.engine.tensorrt.builder import build_engine, describe_layers
-    from workbench.engine.tensorrt.limits import limits_of, most_rows, profile
+    from workbench.engine.tensorrt.limits import limits_of, profile
     from workbench.graph.artefact import WEIGHTS_FILE
 
     folder = work / name
@@ -266,7 +266,7 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
         backend.keep(folder, built, None)
         del built
     (folder / WEIGHTS_FILE).unlink()
-    shape = {"limits": limits.to_json(), "rows": most_rows(limits, graph.positions), "cuda_graph": False}
+    shape = {"limits": limits.to_json(), "cuda_graph": False}
     (folder / backend.SHAPE_FILE).write_bytes(canonical_json(shape))
     session = backend.load(folder)
     layers = describe_layers(api, session.engine)
@@ -338,36 +338,34 @@ def time_torch(call, seconds=SECONDS):
         return sustained(waited, torch.cuda.synchronize, seconds)
 
 
-def ceiling(batch):
+def ceiling(batch, quick=False):
     """Bare products of a layer's shapes, sustained: TFLOP/s by dtype."""
     import torch
 
     m = batch * TOKENS
     shapes = [(D, D + 2 * KV * HEAD), (D, D), (D, 2 * FF), (FF, D)]
     flops = sum(2 * m * k * n for k, n in shapes)
-    found = {}
-    for dtype in ("bfloat16", "float16"):
-        pairs = [
-            (
-                torch.randn(m, k, device=DEVICE, dtype=getattr(torch, dtype)),
-                torch.randn(n, k, device=DEVICE).to(getattr(torch, dtype)),
-            )
-            for k, n in shapes
-        ]
-        found[dtype] = flops / time_torch(lambda pairs=pairs: [a @ b.T for a, b in pairs]) / 1e12
-        del pairs
     one = torch.ones((), device=DEVICE)
-    f8 = torch.float8_e4m3fn
-    pairs = [(torch.randn(m, k, device=DEVICE).to(f8), torch.randn(n, k, device=DEVICE).to(f8)) for k, n in shapes]
-    for fast in (True, False):
 
-        def call(fast=fast):
-            return [torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast) for a, b in pairs]
+    def pairs(dtype):
+        return [
+            (torch.randn(m, k, device=DEVICE).to(dtype), torch.randn(n, k, device=DEVICE).to(dtype)) for k, n in shapes
+        ]
 
-        found["float8" + ("" if fast else " exact accumulation")] = flops / time_torch(call) / 1e12
-    del pairs
+    def measure(product, dtype):
+        operands = pairs(dtype)
+        return round(flops / time_torch(lambda: [product(a, b) for a, b in operands]) / 1e12, 1)
+
+    def scaled(fast):
+        return lambda a, b: torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+    found = {"bfloat16": measure(lambda a, b: a @ b.T, torch.bfloat16)}
+    found["float8"] = measure(scaled(True), torch.float8_e4m3fn)
+    if not quick:
+        found["float16"] = measure(lambda a, b: a @ b.T, torch.float16)
+        found["float8 exact accumulation"] = measure(scaled(False), torch.float8_e4m3fn)
     torch.cuda.empty_cache()
-    return {name: round(value, 1) for name, value in found.items()}
+    return found
 
 
 def speed_of(seconds, batch, n_layers, tokens=TOKENS):
@@ -390,7 +388,7 @@ def keep(name, value):
 
 
 def stage_ceiling(a, _):
-    keep("ceiling_tflops", ceiling(a.batch))
+    keep("ceiling_tflops", ceiling(a.batch, a.quick))
 
 
 def stage_model(a, state):
@@ -403,9 +401,13 @@ def stage_transformers(a, state):
     import torch
 
     model, ids = state["model"], ids_of(a.batch)
-    plain = time_torch(lambda: model(input_ids=ids, use_cache=False).last_hidden_state)
-    host = time_torch(lambda: model(input_ids=ids, use_cache=False).last_hidden_state.cpu())
-    array = time_torch(lambda: model(input_ids=ids, use_cache=False).last_hidden_state.cpu().float().numpy())
+
+    def states():
+        return model(input_ids=ids, use_cache=False).last_hidden_state
+
+    plain = time_torch(states)
+    host = time_torch(lambda: states().cpu())
+    array = time_torch(lambda: states().cpu().float().numpy())
     with torch.inference_mode():
         few = torch.from_numpy(feeds_of(16, "all")["input_ids"]).long().to(DEVICE)
         state["reference"] = (
@@ -426,27 +428,26 @@ def stage_transformers(a, state):
 def stage_compile(a, state):
     import torch
 
-    model, ids = state["model"], ids_of(a.batch)
+    ids = ids_of(a.batch)
     start = time.perf_counter()
-    compiled = torch.compile(model, dynamic=False)
-    seconds = time_torch(lambda: compiled(input_ids=ids, use_cache=False).last_hidden_state)
-    array = time_torch(lambda: compiled(input_ids=ids, use_cache=False).last_hidden_state.cpu())
-    keep(
-        "torch.compile bf16",
-        {
-            "on card": speed_of(seconds, a.batch, a.layers),
-            "to host": speed_of(array, a.batch, a.layers),
-            "compile_seconds": round(time.perf_counter() - start - 12, 1),
-        },
-    )
-    del compiled
+    compiled = torch.compile(state["model"], dynamic=False)
+
+    def states():
+        return compiled(input_ids=ids, use_cache=False).last_hidden_state
+
+    with torch.inference_mode():
+        states()
+    seconds = time.perf_counter() - start
+    speeds = {"on card": time_torch(states), "to host": time_torch(lambda: states().cpu())}
+    value = {name: speed_of(each, a.batch, a.layers) for name, each in speeds.items()}
+    keep("torch.compile bf16", value | {"compile_seconds": round(seconds, 1)})
     torch._dynamo.reset()
     torch.cuda.empty_cache()
 
 
 def stage_engine(a, state, name):
     precision, _, fused = name.partition("-")
-    lowering = "fused" if fused else "primitive"
+    lowering = fused or "packed"
     graph = graph_of(state["tensors"], a.layers, precision, ranges=state["ranges"], lowering=lowering)
     session, figures = build(graph, a.work, name, batch=a.batch)
     speeds = {}
@@ -602,12 +603,16 @@ def time_on_card(session, feeds, seconds=SECONDS):
 
 
 def stage_variants(a, state):
-    """Variants of the FP8 graph, eight layers: what the time outside the products depends on."""
+    """Variants of the graph, eight layers: what the time outside the products depends on."""
     n, found = min(8, a.layers), {}
-    for name in ("primitive", "fused"):
+    for name, precision, lowering in (
+        ("fp8 packed", "fp8", "packed"),
+        ("fp8 fused", "fp8", "fused"),
+        ("bf16 packed", "bf16", "packed"),
+    ):
         try:
-            graph = graph_of(state["tensors"], n, "fp8", ranges=state["ranges"], lowering=name)
-            session, figures = build(graph, a.work, f"variant-{name}", batch=a.batch)
+            graph = graph_of(state["tensors"], n, precision, ranges=state["ranges"], lowering=lowering)
+            session, figures = build(graph, a.work, f"variant-{name.replace(' ', '-')}", batch=a.batch)
             seconds = time_on_card(session, feeds_of(a.batch, "all"), 3.0)
             found[name] = speed_of(seconds, a.batch, n) | {"build_seconds": figures["seconds"]}
             found[name]["milliseconds"] = round(seconds * 1e3, 2)
@@ -618,7 +623,7 @@ def stage_variants(a, state):
         except Exception as error:  # noqa: BLE001 - a variant that fails is a result
             found[name] = f"{type(error).__name__}: {error}"[:500]
         print(name, found[name], flush=True)
-    keep("variants fp8 of 8 layers", found)
+    keep("variants of 8 layers", found)
 
 
 def profile_of(session, batch):
@@ -639,8 +644,11 @@ def profile_of(session, batch):
         session.run(feeds_of(batch, "all"))
     session._context.profiler = None
     total = sum(profiler.times.values())
-    top = sorted(profiler.times.items(), key=lambda item: -item[1])[:60]
-    return [(re.sub(r"\s+", " ", name)[:160], round(100 * ms / total, 2)) for name, ms in top]
+    kinds = {}
+    for name, ms in profiler.times.items():
+        kind = re.sub(r"\d+", "#", name)[:100]
+        kinds[kind] = kinds.get(kind, 0.0) + 100 * ms / total
+    return {kind: round(share, 2) for kind, share in sorted(kinds.items(), key=lambda item: -item[1])[:24]}
 
 
 def stage_kept(a, state):
@@ -656,7 +664,7 @@ def stage_kept(a, state):
 
 
 def stage_memory(a, _):
-    """Largest batch of each engine, from its memory at this batch: what does not grow, and what grows with the batch."""
+    """Largest batch of each engine, from its memory at this batch: what grows with the batch, and what does not."""
     import torch
 
     total = torch.cuda.mem_get_info()[1]
@@ -703,7 +711,7 @@ def save(a):
             "layers": a.layers,
             "batch": a.batch,
             "tokens": TOKENS,
-            "parameters_outside_embedding": flops_per_token(a.layers) // 2,
+            "parameters": flops_per_token(a.layers) // 2,
         },
         "figures": FIGURES,
     }
@@ -717,7 +725,8 @@ def main():
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--attention", default="primitive", help="primitive or fused, in taps and kept")
+    parser.add_argument("--attention", default="packed", help="packed or fused, in taps and kept")
+    parser.add_argument("--quick", action="store_true", help="fewer ceilings")
     parser.add_argument("--add", action="store_true", help="keep the figures that --out holds already")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no stage after this time")
     a = parser.parse_args()

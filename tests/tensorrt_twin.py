@@ -1,3 +1,4 @@
+# ruff: noqa: C901, N802 - one module of another library in one function, and the driver's own names
 """A stand-in for TensorRT 10.6 and the CUDA driver: its names and order of calls, with ONNX Runtime in the engine.
 
 Whatever 10.6 does not have is missing here too. The "card" is host memory, so that addresses, sizes and shapes are used
@@ -163,6 +164,8 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             self.values = {v.name: v.type.tensor_type for v in (*graph.input, *graph.output)}
             self.num_io_tensors = len(self.values)
             self.input_names = [v.name for v in graph.input]
+            most, longest = shapes["input_ids"][2]
+            self.device_memory_size_v2 = 1000 * most * longest
 
         def get_tensor_name(self, index):
             return list(self.values)[index]
@@ -205,11 +208,6 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             if inside:
                 self.shapes[name] = tuple(shape)
             return inside
-
-        def update_device_memory_size_for_shapes(self):
-            note("update_device_memory_size_for_shapes")
-            prompts, tokens = self.shapes["input_ids"]
-            return 1000 * prompts * tokens
 
         def set_tensor_address(self, name, address):
             assert set(self.shapes) == set(self.engine.input_names), "shapes come before addresses"

@@ -122,8 +122,7 @@ def calibrate(recipe: Recipe) -> Ranges:
     largest: dict[str, float] = dict.fromkeys(watched.values(), 0.0)
     for prompt in prompts:
         found: dict[str, Any] = session.run(make_feeds([prompt], "all", graph.inputs[0].dtype))
-        for name in largest:
-            largest[name] = max(largest[name], float(found[name]))
+        largest = {name: max(before, float(found[name])) for name, before in largest.items()}
     return Ranges(
         largest={module: largest[watched[value]] for module, value in products(graph).items()},
         prompts=len(prompts),

@@ -18,6 +18,25 @@ LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)
 
 
+class Packed(Primitive):
+    """Writes queries, keys and values as one product, so that a builder does not pull transpositions in front of it."""
+
+    name: ClassVar[str] = "packed"
+
+    def packs(self, layer: Layer) -> bool:
+        """Whether one product may give all three."""
+        del layer
+        return self.config.qk_norm is None
+
+    def attend(self, q: str, k: str, v: str, layer: Layer, at: str | None) -> str:
+        """Cut packed values apart, and attend."""
+        if not k:
+            config = self.config
+            sizes = [heads * config.head_dim for heads in (config.n_heads, config.n_kv_heads, config.n_kv_heads)]
+            q, k, v = self.emitter.ops("Split", q, self.emitter.integers(*sizes), n=3, axis=-1)
+        return super().attend(q, k, v, layer, at)
+
+
 class Fused(Primitive):
     """Writes attention as one operator of this project's own."""
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from workbench.graph.artefact import Graph
 
 LARGEST = 30000.0  # fp16 ends at 65,504; only masks hold larger constants
-LOWERINGS = ("primitive", "fused")
+LOWERINGS = ("primitive", "packed", "fused")
 _FLOAT = 1
 _TABLES = frozenset({"RopeAttention"})  # operators whose second and further inputs stay float32
+_POINTWISE = frozenset({"Mul", "Neg", "Split", "Concat", "Sigmoid", "Relu"})
+_MOVES = frozenset({"MatMul", "Reshape", "Transpose", "Softmax", "Gather", "RopeAttention"})
 _INTEGERS_OUT = frozenset({"Shape", "NonZero", "Equal", "Less", "LessOrEqual", "Greater", "And", "Range", "Size"})
 _WIDE, _NARROW = "wide", "narrow"
 
@@ -224,6 +226,8 @@ class _Narrower:
         self.lazy: dict[str, LazyTensor] = {}
         self.made: dict[object, str] = {}
         self.islands, self.shores = norms_of(graph.model)
+        # sums in float32 halve the error of bf16; beside that of FP8 it does not show, and costs traffic
+        self.stream = stream_of(graph.model) if self.kind.products is None else frozenset()
 
     def write(self) -> Graph:
         from onnx import helper, numpy_helper
@@ -259,8 +263,10 @@ class _Narrower:
     # Nodes --------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Any) -> None:
-        wide = id_of(node) in self.islands or self._is_mean(node)
+        wide = id_of(node) in self.islands or self._is_mean(node) or self._is_pointwise(node)
         kinds = {self.types[name] for name in node.input if name in self.types}
+        if kinds == {_WIDE} and node.op_type in _MOVES and id_of(node).startswith("blocks."):
+            kinds = {_NARROW}  # what is moved or multiplied in full is narrow
         floats = [name for name in node.input if name in self.types or self._is_float(name)]
         if node.op_type == "Cast" or (kinds == {_WIDE} and not wide):
             return self._copy(node, list(node.input), _WIDE if self._casts_to_float(node) or kinds else None)
@@ -277,8 +283,24 @@ class _Narrower:
     def _casts_to_float(self, node: Any) -> bool:
         return node.op_type == "Cast" and any(a.name == "to" and a.i == _FLOAT for a in node.attribute)
 
+    def _is_pointwise(self, node: Any) -> bool:
+        """Whether a node belongs to a chain that is computed in registers: rope, and the activation of the MLP."""
+        if node.op_type in ("Slice", "Gather") and node.input[0].startswith("angle"):
+            return True
+        if node.op_type == "Add" and node.output[0] in self.stream:
+            return True
+        if node.op_type not in _POINTWISE or not id_of(node).startswith("blocks."):
+            return False
+        if node.op_type == "Split" and len(node.output) > 2:
+            return False
+        return not any(self.constants[name].size == 1 for name in node.input if self._is_scalar(name))
+
+    def _is_scalar(self, name: str) -> bool:
+        array = self.constants.get(name)
+        return array is not None and array.dtype == np.float32
+
     def _is_mean(self, node: Any) -> bool:
-        return node.op_type == "MatMul" and self.types.get(node.input[0]) == _WIDE
+        return node.op_type == "MatMul" and id_of(node).startswith("rows/")
 
     def _is_float(self, name: str) -> bool:
         array = self.constants.get(name)
@@ -475,6 +497,12 @@ def norms_of(model: Any) -> tuple[set[str], set[str]]:
         islands.update(id_of(part) for part in (square, node, plus, root, ratio, scaled))
         shores.add(id_of(scaled))
     return islands, shores
+
+
+def stream_of(model: Any) -> frozenset[str]:
+    """Name the sums of the residual stream: what is added and not a mask, so that no softmax reads it."""
+    masked = {node.input[0] for node in model.graph.node if node.op_type == "Softmax"}
+    return frozenset(n.output[0] for n in model.graph.node if n.op_type == "Add" and n.output[0] not in masked)
 
 
 def external(name: str, tensor: LazyTensor) -> Any:

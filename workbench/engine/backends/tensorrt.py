@@ -2,7 +2,7 @@
 
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
-builder searches, 0 to 5), `attention` ("fused" for this project's own kernel where it covers the decoder; bf16 and fp8).
+builder searches, 0 to 5), `attention` ("fused" for an own kernel, bf16 and fp8; unproven on a card so far).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.canonical import canonical_json
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.hashing import sha256_of
 from workbench.engine.tensorrt.api import Api, load_api
-from workbench.engine.tensorrt.limits import Limits, limits_of, most_rows, profile
+from workbench.engine.tensorrt.limits import Limits, limits_of, profile
 from workbench.errors import ContractError, EngineError
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
         built = compile_graph(api, graph, limits, folder, recipe.options, progress)
     scales = None if ranges is None else ranges.to_bytes()
     keep(folder, built, scales)
-    rows = most_rows(limits, recipe.positions)
     shape = {
         "limits": limits.to_json(),
-        "rows": rows,
         "cuda_graph": bool(recipe.options.get("cuda_graph", False)),
         "tensorrt": api.version,
     }
@@ -136,7 +134,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering="fused" if recipe.options.get("attention") == "fused" else "primitive",
+        lowering="fused" if recipe.options.get("attention") == "fused" else "packed",
         max_tokens=recipe.max_tokens,
     )
     quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
@@ -259,7 +257,6 @@ def open_session(folder: Path, api: Api, driver: Driver) -> TensorRTSession:
             driver,
             plan,
             Limits(**shape["limits"]),
-            rows=int(shape["rows"]),
             cuda_graph=bool(shape["cuda_graph"]),
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from workbench.engine.tensorrt.api import last_errors, make_logger
 from workbench.errors import EngineError, EngineRefused
 from workbench.graph.narrow import narrow_dtype
 
@@ -97,8 +98,6 @@ class TensorRTSession:
         The serialised engine; its hash was checked before.
     limits : Limits
         Largest pass, from which every buffer is sized.
-    rows : int
-        Rows that a pass can give at most.
     cuda_graph : bool
         Whether passes of a shape seen before are replayed as a captured graph.
 
@@ -108,14 +107,11 @@ class TensorRTSession:
         If TensorRT cannot read the plan.
     """
 
-    def __init__(
-        self, api: Api, driver: Driver, plan: Any, limits: Limits, *, rows: int, cuda_graph: bool = False
-    ) -> None:
-        from workbench.engine.tensorrt.api import last_errors, make_logger
-
+    def __init__(self, api: Api, driver: Driver, plan: Any, limits: Limits, *, cuda_graph: bool = False) -> None:
         self._api, self._driver, self._limits, self._cuda_graph = api, driver, limits, cuda_graph
         driver.enter()
         lines: list[str] = []
+        self._lines = lines
         self._logger = make_logger(api, lines)
         self._runtime = api.trt.Runtime(self._logger)
         engine = self._runtime.deserialize_cuda_engine(plan)
@@ -156,19 +152,18 @@ class TensorRTSession:
         return context
 
     def _needs(self) -> tuple[int, dict[str, int]]:
-        """Memory of the largest real passes, and the most values of each input and output.
+        """Memory for any shape of the profile, and the most values of each input and output of a real pass.
 
-        It is less than that of the largest shape in each dimension, which no pass has.
+        TensorRT can also say what the shapes of the moment need, but then lays its buffers out for them: a pass of
+        other shapes reads and writes outside. So the scratch memory is that of the largest shape in each dimension.
         """
-        need = 0
         sizes = dict.fromkeys((*self.inputs, *self.outputs), 0)
         for prompts, tokens in self._limits.widest():
             for name in self.inputs:
                 self._context.set_input_shape(name, self._widest_shape(name, prompts, tokens))
-            need = max(need, int(self._context.update_device_memory_size_for_shapes()))
             for name in sizes:
                 sizes[name] = max(sizes[name], prod(self._context.get_tensor_shape(name)))
-        return need, sizes
+        return int(self.engine.device_memory_size_v2), sizes
 
     def _widest_shape(self, name: str, prompts: int, tokens: int) -> tuple[int, ...]:
         if name == "input_ids":
@@ -262,7 +257,7 @@ class TensorRTSession:
 
     def _enqueue(self, context: Any) -> None:
         if not context.execute_async_v3(self._compute):
-            raise EngineError("TensorRT must accept the pass", "a refusal", "See the log of TensorRT.")
+            raise EngineError("TensorRT must accept the pass", last_errors(self._lines), "Build the engine again.")
 
     def _output_shapes(self, context: Any) -> dict[str, tuple[int, ...]]:
         return {name: tuple(context.get_tensor_shape(name)) for name in self.outputs}

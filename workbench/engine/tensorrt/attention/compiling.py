@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 from workbench.errors import EngineError
@@ -61,9 +62,9 @@ def compile_kernels(
         If Triton is not installed.
     """
     try:
-        import triton
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
+        triton: Any = import_module("triton")
+        target_of = import_module("triton.backends.compiler").GPUTarget
+        source_of = import_module("triton.compiler").ASTSource
     except ImportError as error:
         raise EngineError(
             "the fused attention must be compiled by Triton",
@@ -72,13 +73,13 @@ def compile_kernels(
         ) from None
     from workbench.engine.tensorrt.attention.kernel import rope_attention
 
-    target = GPUTarget("cuda", int(compute_capability.replace(".", "")), 32)
+    target = target_of("cuda", int(compute_capability.replace(".", "")), 32)
     made = []
     for tile in TILES:
         sizes = {"HEADS": heads, "KV_HEADS": kv_heads, "HEAD_DIM": head_dim, "TILE": tile, "INTERLEAVED": interleaved}
         signature = {"qkv": "*bf16", "cos": "*fp32", "sin": "*fp32", "out": "*bf16", "n_tokens": "i32", "scale": "fp32"}
         aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
-        source = ASTSource(
+        source = source_of(
             fn=rope_attention,
             signature=signature | dict.fromkeys(sizes, "constexpr"),
             constexprs=sizes,

@@ -77,17 +77,19 @@ def register(api: Api, driver: Driver) -> Any:
 
 def make_creator(api: Api, kernels: Launcher) -> Any:  # noqa: C901 - one class inside another, as the API wants it
     """Define plugin and creator over this TensorRT's base classes."""
-    trt = api.trt
+    trt: Any = api.trt
+    v3: Any = (trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime)
+    alive: list[Any] = []  # TensorRT keeps addresses of what it was given, not the objects
 
     def fields(values: dict[str, Any]) -> Any:
         kinds = {np.int32: trt.PluginFieldType.INT32, np.float32: trt.PluginFieldType.FLOAT32}
-        return trt.PluginFieldCollection(
-            [trt.PluginField(name, np.array([values[name]], dtype=kind), kinds[kind]) for name, kind in _FIELDS]
-        )
+        arrays = [np.array([values[name]], dtype=kind) for name, kind in _FIELDS]
+        made = [trt.PluginField(name, array, kinds[kind]) for (name, kind), array in zip(_FIELDS, arrays, strict=True)]
+        collection = trt.PluginFieldCollection(made)
+        alive.append((arrays, made, collection))
+        return collection
 
-    class RopeAttention(  # type: ignore[misc, name-defined]
-        trt.IPluginV3, trt.IPluginV3OneCore, trt.IPluginV3OneBuild, trt.IPluginV3OneRuntime
-    ):
+    class RopeAttention(*v3):  # type: ignore[misc]
         def __init__(self, values: dict[str, Any]) -> None:
             trt.IPluginV3.__init__(self)
             trt.IPluginV3OneCore.__init__(self)
@@ -130,7 +132,9 @@ def make_creator(api: Api, kernels: Launcher) -> Any:  # noqa: C901 - one class 
             kernels.launch(shape, self.values["scale"], prompts, tokens, [*inputs, outputs[0]], stream)
 
         def attach_to_context(self, _context: Any) -> Any:
-            return self.clone()
+            made = self.clone()
+            alive.append(made)
+            return made
 
         def set_tactic(self, _tactic: int) -> None:
             pass
@@ -138,13 +142,14 @@ def make_creator(api: Api, kernels: Launcher) -> Any:  # noqa: C901 - one class 
         def clone(self) -> Any:
             return RopeAttention(dict(self.values))
 
-    class Creator(trt.IPluginCreatorV3One):  # type: ignore[misc, name-defined]
+    class Creator(trt.IPluginCreatorV3One):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IPluginCreatorV3One.__init__(self)
             self.name, self.plugin_namespace, self.plugin_version = KERNEL, "", "1"
             self.field_names = fields(dict.fromkeys((name for name, _ in _FIELDS), 0))
 
         def create_plugin(self, _name: str, collection: Any, _phase: Any) -> Any:
+            # the collection belongs to TensorRT: values are copied out of it
             read = {field.name: np.asarray(field.data).reshape(-1)[0] for field in collection}
             return RopeAttention({name: kind(read[name]).item() for name, kind in _FIELDS})
 
