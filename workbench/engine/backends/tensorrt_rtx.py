@@ -14,7 +14,7 @@ from workbench.engine.backends import tensorrt as full
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.hashing import sha256_of
 from workbench.engine.tensorrt.api import load_api
-from workbench.engine.tensorrt.limits import limits_of, most_rows
+from workbench.engine.tensorrt.limits import limits_of
 from workbench.errors import ContractError, EngineError, EngineRefused
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     read = check_table((folder / full.PLAN_FILE).read_bytes(), graph.inputs, graph.outputs)
     shape = {
         "limits": limits.to_json(),
-        "rows": most_rows(limits, recipe.positions),
         "cuda_graph": False,
         "tensorrt": load_api(MODULE).version,
     }
