@@ -33,6 +33,9 @@ test: $(VENV)/made-dev  ## every test but the slow ones; 20 minutes at most on t
 test-slow: $(VENV)/made-dev  ## kills, power loss and other long tests
 	$(RUN) -m pytest -m "slow and not gpu and not models"
 
+test-faults: $(VENV)/made-dev  ## the long fault tests of the store, with their counts
+	$(RUN) -m pytest tests/test_store_*.py -m slow -s
+
 test-models: $(VENV)/made-dev  ## large real models, where their packages are installed
 	$(RUN) -m pytest -m models
 

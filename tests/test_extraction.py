@@ -6,7 +6,9 @@ import pytest
 import workbench as wb
 from workbench import extraction
 from workbench.errors import ContractError, RunExists, TokenError, WorkbenchError
+from workbench.repairing import repair
 from workbench.runtime import BatchPlan
+from workbench.store import verify_run
 
 SMALL = BatchPlan(tokens_per_pass=64, tokens_per_window=120, least_tokens=16)
 
@@ -103,6 +105,25 @@ def test_what_the_engine_cannot_read_is_refused_before_anything_is_made(toy_engi
     with pytest.raises(error):
         wb.extract(wb.load_prompts(token_ids=ids), toy_engines(positions=positions), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_batch_is_computed_again_bit_for_bit(toy_engines, toy_ids, tmp_path):
+    engine = toy_engines()
+    run = wb.extract(prompts_of(toy_ids), engine, out=tmp_path / "run", plan=SMALL, progress=False)
+    good = {tap: run.tap(tap)[:].copy() for tap in run.taps}
+    segment = tmp_path / "run" / "taps" / "final_norm.safetensors"
+    data = bytearray(segment.read_bytes())
+    data[-7] ^= 4
+    segment.write_bytes(data)
+    assert not verify_run(run.path)
+    with pytest.raises(ContractError, match="engine"):
+        repair(run.path, toy_engines("int8"), plan=SMALL)
+    with pytest.raises(ContractError, match="batch plan"):
+        repair(run.path, engine)
+    assert repair(run.path, engine, plan=SMALL)
+    again = wb.open_run(run.path)
+    for tap, rows in good.items():
+        np.testing.assert_array_equal(again.tap(tap)[:], rows)
 
 
 def test_truncation_is_asked_for_and_recorded(toy_engines, tmp_path):

