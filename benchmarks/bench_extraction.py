@@ -71,9 +71,9 @@ def llama_embedder(path: Path, prompts: list[np.ndarray]):
             if llama_cpp.llama_decode(ctx, batch):
                 sys.exit("llama_decode failed")
             width = model.n_embd()
-            for seq in range(len(group)):
-                out.append(np.array(ctypes.cast(llama_cpp.llama_get_embeddings_seq(ctx, seq),
-                                                ctypes.POINTER(ctypes.c_float * width)).contents))  # fmt: skip
+            pointer = ctypes.POINTER(ctypes.c_float * width)
+            states = (llama_cpp.llama_get_embeddings_seq(ctx, seq) for seq in range(len(group)))
+            out.extend(np.array(ctypes.cast(state, pointer).contents) for state in states)
             llama_cpp.llama_batch_free(batch)
         return np.stack(out)
 
@@ -155,7 +155,7 @@ def import_seconds() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     source = model_file()
@@ -175,7 +175,7 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> None:
     contenders["blocks.5.resid_post"] = lambda: wb.extract(
         early_prompts, early, out=folder / f"early{next(counter)}", progress=False
     )
-    cities = city_prompts(2000)
+    cities = city_prompts(600)
     contenders["cities"] = lambda: wb.extract(cities, full, out=folder / f"cities{next(counter)}", progress=False)
     if util.find_spec("llama_cpp"):
         contenders["llama.cpp Q4_1"] = llama_embedder(source, prompts)

@@ -48,7 +48,7 @@ class BatchPlan:
     tokens_per_pass : int
         Budget of a pass, padding included.
     tokens_per_window : int
-        Real tokens of a window at which it ends.
+        Real tokens of a window at which it ends; a crash costs at most the window that was being computed.
     rows_per_window : int
         Rows at which it ends before that, so that one commit stays small.
     padding : float
@@ -60,7 +60,7 @@ class BatchPlan:
     """
 
     tokens_per_pass: int = 2048
-    tokens_per_window: int = 8192
+    tokens_per_window: int = 4096
     rows_per_window: int = 1 << 16
     padding: float = 0.02
     least_tokens: int = 256
