@@ -50,7 +50,64 @@ def extraction() -> list[str]:
     return lines
 
 
-SECTIONS = [extraction]
+def speed(name: str, figures: dict, share: str) -> str:
+    return f"| {name} | {figures['tokens_per_second']:,} | {figures['tflops']:,.0f} | {share} |"
+
+
+def tensorrt() -> list[str]:
+    result = load("tensorrt_h200")
+    if result is None:
+        return []
+    shape = result["shape 7B, random weights, 32 layers"]
+    figures, ratios = shape["figures"], shape["ratios"]
+    gpu = result["machine"]["gpu"]
+    ceiling = figures["ceiling_tflops"]
+    fp8, bf16 = (figures[f"engine {name}"]["delivered"]["256"] for name in ("fp8", "bf16"))
+    eager, compiled = figures["transformers bf16 sdpa"]["to host"], figures["torch.compile bf16"]["to host"]
+    return [
+        f"**Reading states on a GPU**, 7B shape with random weights, {shape['shape']['batch']} prompts of 128 tokens,",
+        f"states delivered to host memory ({gpu['name']}, driver {gpu['driver']}, TensorRT {result['versions']['tensorrt']},",
+        f"{result['date']}; `{shape['command']}`):",
+        "",
+        "| reader | tokens per second | TFLOP/s | share of the sustained GEMM ceiling |",
+        "| --- | --- | --- | --- |",
+        speed("TensorRT FP8", fp8, f"{fp8['tflops'] / ceiling['float8']:.0%}"),
+        speed("TensorRT bf16", bf16, f"{bf16['tflops'] / ceiling['bfloat16']:.0%}"),
+        speed("torch.compile bf16", compiled, ""),
+        speed("transformers bf16, sdpa", eager, ""),
+        "",
+        f"FP8 is {ratios['fp8 over transformers, states to host']:.2f} times transformers and "
+        f"{ratios['fp8 over bf16']:.2f} times our bf16; mixed lengths run at",
+        f"{ratios['fp8 mixed lengths, share of full length']:.0%} (FP8) and "
+        f"{ratios['bf16 mixed lengths, share of full length']:.0%} (bf16) of the full-length rate. Graph of that run: "
+        f"{shape['graph']}.",
+        "The file also lists what was not reached and what has not run on a card;",
+        "the present graph is newer than this run.",
+        "",
+    ]
+
+
+def views() -> list[str]:
+    result = load("view")
+    if result is None:
+        return []
+    lines = [
+        f"**One offline report** with two linked maps (Chromium {result['chromium']}, software rendering, 2 cores;",
+        f"`{result['command']}`):",
+        "",
+        "| points, words a prompt | bytes | Bokeh | plotly | opens and draws in | lasso |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for report in result["reports"]:
+        others = [f"{report[name]:,}" if name in report else "" for name in ("bokeh_bytes", "plotly_bytes")]
+        lines.append(
+            f"| {report['points']:,}, {report['words']} | {report['bytes']:,} | {others[0]} | {others[1]} "
+            f"| {report['open_ms'] / 1000:.2f} s | {report['lasso_ms'] / 1000:.2f} s |"
+        )
+    return [*lines, ""]
+
+
+SECTIONS = [extraction, tensorrt, views]
 
 
 def figures() -> str:
