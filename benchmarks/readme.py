@@ -66,8 +66,8 @@ def tensorrt() -> list[str]:
     eager, compiled = figures["transformers bf16 sdpa"]["to host"], figures["torch.compile bf16"]["to host"]
     return [
         f"**Reading states on a GPU**, 7B shape with random weights, {shape['shape']['batch']} prompts of 128 tokens,",
-        f"states delivered to host memory ({gpu['name']}, driver {gpu['driver']}, TensorRT {result['versions']['tensorrt']},",
-        f"{result['date']}; `{shape['command']}`):",
+        f"states delivered to host memory ({gpu['name']}, driver {gpu['driver']},",
+        f"TensorRT {result['versions']['tensorrt']}, {result['date']}; `{shape['command']}`):",
         "",
         "| reader | tokens per second | TFLOP/s | share of the sustained GEMM ceiling |",
         "| --- | --- | --- | --- |",
