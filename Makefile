@@ -28,13 +28,13 @@ test: $(VENV)/made-dev  ## every test but the slow ones; 20 minutes at most on t
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	$(RUN) -m pytest -m "not slow and not gpu and not models"
+	$(RUN) -m pytest -m "not slow and not long and not gpu and not models"
 
 test-slow: $(VENV)/made-dev  ## kills, power loss and other long tests
-	$(RUN) -m pytest -m "slow and not gpu and not models"
+	$(RUN) -m pytest -m "slow and not long and not gpu and not models"
 
 test-faults: $(VENV)/made-dev  ## the long fault tests of the store, with their counts
-	$(RUN) -m pytest tests/test_store_*.py -m slow -s
+	$(RUN) -m pytest tests/test_store_*.py -m "slow or long" -s
 
 test-models: $(VENV)/made-dev  ## large real models, where their packages are installed
 	$(RUN) -m pytest -m models

@@ -85,12 +85,12 @@ def test_a_killed_extraction_ends_bit_identical(toy_engines: Any, tmp_path: Path
     same_bits(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.slow
-def test_three_hundred_kills_of_an_extraction(toy_engines: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.long)])
+def test_many_kills_of_an_extraction(toy_engines: Any, tmp_path: Path, kills: int) -> None:
     engine = toy_engines(positions="all")
     assert finish(start(engine, tmp_path / "whole", 4000, "anew")) == 0
     done, round_ = 0, 0
-    while done < 300:
+    while done < kills:
         folder = tmp_path / f"round{round_}"
         folder.mkdir()
         done += max(1, kill_until_whole(engine, folder, 30, 4000, seed=round_))
