@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -130,11 +131,14 @@ def test_slow_maps_are_in_one_notebook_at_most():
 def notebook_data(tmp_path_factory):
     """The folder of engines and runs that the notebooks share; one that is already named is used as it is."""
     with pytest.MonkeyPatch.context() as patch:
-        if "WORKBENCH_NOTEBOOK_DATA" not in os.environ:
-            patch.setenv("WORKBENCH_NOTEBOOK_DATA", str(tmp_path_factory.mktemp("notebooks")))
+        made = None if "WORKBENCH_NOTEBOOK_DATA" in os.environ else tmp_path_factory.mktemp("notebooks")
+        if made is not None:
+            patch.setenv("WORKBENCH_NOTEBOOK_DATA", str(made))
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
         subprocess.run([sys.executable, "shared.py"], cwd=FOLDER, check=True)
         yield
+        if made is not None:
+            shutil.rmtree(made)  # 1.5 GB that pytest would keep for three more runs
 
 
 def check_outputs(cell):
