@@ -47,11 +47,13 @@ print("taps:", *run.taps)
 # ## A map
 #
 # Both engines on one map, side by side: hover and selection are linked. Draw a lasso with the mouse, or select from
-# Python as in the next cell. What is on screen is also kept as a picture, for readers without a kernel.
+# Python as in the next cell. What is on screen is also kept as a picture, for readers without a kernel. Below the maps
+# stands the comparison of the two engines, which the last but one section of this notebook reads.
 
 # %%
 layers = ["blocks.5.resid_post", "blocks.23.resid_post", "final_norm"]
-view = wb.explore(run, other, taps=layers, color="continent", umap=False)
+comparison = wb.compare(run, other, floor=shared.floor(), progress=False)
+view = wb.explore(run, other, comparison, taps=layers, color="continent", umap=False)
 show(view)
 
 # %%
@@ -95,7 +97,6 @@ print(probe)
 # the *floor*: what repeating the same extraction already changes. Notebook 4 is about this table.
 
 # %%
-comparison = wb.compare(run, other, floor=shared.floor(), progress=False)
 assert comparison.tap("embed").error_mean == 0
 assert "final_norm" in comparison.above
 assert "embed" not in comparison.above
