@@ -244,7 +244,7 @@ def test_a_cut_at_any_byte_ends_in_an_error_and_no_signal(sound: Path, tmp_path:
     assert cut_everywhere(tmp_path / "run", 5, 499) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cut_at_every_second_byte_of_a_small_run(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "run")
     print("cuts found:", cut_everywhere(tmp_path / "run", 0, 2))

@@ -136,7 +136,7 @@ TestStore.settings = settings(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TestStoreAtLength(StoreMachine.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(
         max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
