@@ -36,7 +36,7 @@ run, other, floor = shared.cities("fp32"), shared.cities("int8"), shared.floor()
 
 # %%
 print("repeated:", *floor.kinds, sep="  ")
-for tap in floor.taps:
+for tap in run.taps:
     print(f"{tap:22} {floor.value(tap, 'error_mean'):.1e} mean  {floor.value(tap, 'error_worst'):.1e} worst row")
 assert all(floor.value(tap, "error_worst") < 1e-4 for tap in floor.taps)
 
@@ -94,6 +94,7 @@ print(f"most moved: {worst.text!r}, token {worst.token_index} at {worst.tap}, er
 # %%
 probe = wb.fit_probe(run, "final_norm", ["latitude", "longitude"], progress=False)
 moved = transfer(probe, run, other, other_engine=True)
+assert drift["final_norm"].equal_rows == 0
 assert abs(moved.score_away - moved.score_home) < 0.01
 assert len(moved.flips) < 0.02 * run.n_rows
 print(moved)
