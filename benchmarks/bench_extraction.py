@@ -130,21 +130,6 @@ def extractor(engine, prompts, folder: Path):
     return run
 
 
-def peak_memory(folder: Path) -> dict[str, float]:
-    """Peak of a fresh process that opens the fp32 engine and extracts 400 cities."""
-    code = (
-        "import sys, resource, workbench as wb\n"
-        "from workbench.demo import city_prompts\n"
-        "wb.extract(city_prompts(400), sys.argv[1], out=sys.argv[2], progress=False)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
-    )
-    engine = next(p.parent for p in (folder / "engines").glob("*/contract.json"))
-    out = subprocess.run(
-        [sys.executable, "-c", code, engine, folder / "peak"], capture_output=True, text=True, check=True
-    )
-    return {"peak_bytes": float(out.stdout.split()[-1])}
-
-
 def import_seconds() -> float:
     probe = "import time; t = time.perf_counter(); import workbench; print(time.perf_counter() - t)"
     return statistics.median(
@@ -194,14 +179,12 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> None:
     }
     ratios["cost of blocks.5.resid_post"] = ratio(times["blocks.5.resid_post"], ours)
     ratios["tokens per second, cities against 128 tokens"] = ratio(speed["cities"], speed["workbench"])
-    weights = 4 * sum(int(np.prod(checkpoint.weights.shape(n))) for n in checkpoint.weights.names())
     save(
         "extraction",
         {
             "prompts": f"{options.prompts} of {LENGTH} tokens, {options.rounds} rounds in turn",
             "tokens per second, median": {n: round(statistics.median(s), 1) for n, s in speed.items()},
             "ratios, median over rounds": {n: round(r, 3) for n, r in ratios.items()},
-            "peak memory": {**peak_memory(folder), "fp32 weight bytes": weights},
             "import workbench, seconds": round(import_seconds(), 4),
         },
         "onnxruntime", "llama-cpp-python", "torch", "transformers", "numpy",

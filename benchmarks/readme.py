@@ -47,6 +47,15 @@ def extraction() -> list[str]:
         f"Prompts of 7 to 20 tokens (cities) run at {cities:.0%} of the full-length rate.",
         "",
     ]
+    memory = load("memory")
+    if memory is not None:
+        peak, weights = memory["figures"]["peak bytes"], memory["figures"]["fp32 weight bytes"]
+        lines += [
+            f"Peak memory of a process that opens the engine and extracts: {peak['fp32'] / 1e9:.2f} GB in fp32,",
+            f"{peak['int8'] / 1e9:.2f} GB with 8-bit weights; the weights alone are {weights / 1e9:.2f} GB in fp32",
+            f"(`{memory['command']}`).",
+            "",
+        ]
     return lines
 
 

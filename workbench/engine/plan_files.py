@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from workbench.graph.artefact import WEIGHTS_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -81,7 +82,7 @@ def map_weights(model: Any, weights: Path) -> dict[str, NDArray[Any]]:
 
     if not weights.stat().st_size:
         return {}
-    flat = np.memmap(weights, dtype=np.uint8, mode="r")
+    flat = np.frombuffer(_mapped(weights), dtype=np.uint8)
     found: dict[str, NDArray[Any]] = {}
     for tensor in model.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
@@ -91,3 +92,24 @@ def map_weights(model: Any, weights: Path) -> dict[str, NDArray[Any]]:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         found[tensor.name] = flat[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
     return found
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def release_pages(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Drop the resident pages of mapped weights; they are read again from the file where they are still needed.
+
+    A runtime that packs its weights needs the file's own pages no more, and would hold both in memory.
+    """
+    for array in arrays.values():
+        owner: Any = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        if isinstance(owner, memoryview):
+            owner = owner.obj
+        if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            owner.madvise(mmap.MADV_DONTNEED)
+            return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.calibration import SCALES_FILE
-from workbench.engine.plan_files import MODEL_FILE, fill_places, map_weights, write_plan
+from workbench.engine.plan_files import MODEL_FILE, fill_places, map_weights, release_pages, write_plan
 from workbench.errors import ContractError
 from workbench.graph.artefact import WEIGHTS_FILE
 
@@ -152,7 +152,10 @@ def load(folder: Path) -> OrtSession:
     import onnx
 
     data = (folder / MODEL_FILE).read_bytes()
-    return OrtSession(data, map_weights(onnx.load_model_from_string(data), folder / WEIGHTS_FILE))
+    arrays = map_weights(onnx.load_model_from_string(data), folder / WEIGHTS_FILE)
+    session = OrtSession(data, arrays)
+    release_pages(arrays)
+    return session
 
 
 def session_of(graph: Graph, *, optimise: bool = True) -> OrtSession:
