@@ -109,6 +109,23 @@ def transformers_reader(path: Path, prompts: list[np.ndarray]):
     return run
 
 
+def products_alone(checkpoint, rows: int) -> dict:
+    """The model's matrix products and nothing else, last block included: the float32 ceiling of this machine."""
+    c = checkpoint.config
+    shapes = [(c.d_model, (c.n_heads + 2 * c.n_kv_heads) * c.head_dim), (c.n_heads * c.head_dim, c.d_model)]
+    shapes += [(c.d_model, 2 * c.d_ff), (c.d_ff, c.d_model)]
+    random = np.random.default_rng(0)
+    pairs = [(random.random((rows, k), np.float32), random.random((k, n), np.float32)) for k, n in shapes]
+    readers = {"products alone, numpy": lambda: [a @ b for _ in range(c.n_layers) for a, b in pairs][-1]}
+    if util.find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(2)
+        same = [(torch.from_numpy(a), torch.from_numpy(b)) for a, b in pairs]
+        readers["products alone, torch"] = lambda: [a @ b for _ in range(c.n_layers) for a, b in same][-1]
+    return readers
+
+
 def bare_session(engine, prompts):
     feeds = [
         make_feeds(prompts[i : i + 16], "last", engine.contract.inputs[0].dtype) for i in range(0, len(prompts), 16)
@@ -169,14 +186,14 @@ def measure(source: Path, folder: Path, options: argparse.Namespace) -> None:
     if util.find_spec("transformers"):
         contenders["transformers fp32"] = transformers_reader(source, prompts)
     check_equal(contenders)
+    contenders |= products_alone(checkpoint, LENGTH * options.prompts)
     times = rounds(contenders, n=options.rounds)
     tokens = dict.fromkeys(contenders, LENGTH * options.prompts)
     tokens["cities"] = sum(len(full.tokenizer.encode(text)) for text in cities.texts)
     speed = {name: [tokens[name] / t for t in seconds] for name, seconds in times.items()}
     ours = times["workbench"]
-    ratios = {
-        f"speed against {n}": ratio(t, ours) for n, t in times.items() if n.startswith(("llama", "transf", "bare"))
-    }
+    others = ("llama", "transf", "bare", "products")
+    ratios = {f"speed against {n}": ratio(t, ours) for n, t in times.items() if n.startswith(others)}
     ratios["cost of blocks.5.resid_post"] = ratio(times["blocks.5.resid_post"], ours)
     ratios["tokens per second, cities against 128 tokens"] = ratio(speed["cities"], speed["workbench"])
     save(
