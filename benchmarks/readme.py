@@ -43,6 +43,7 @@ def extraction() -> list[str]:
     cities = ratios["tokens per second, cities against 128 tokens"]
     lines += [
         "",
+        '"Products alone" are the model\'s matrix products and nothing else, without packing of the weights.',
         f"Stopping at `blocks.5.resid_post` costs {early:.0%} of `final_norm`.",
         f"Prompts of 7 to 20 tokens (cities) run at {cities:.0%} of the full-length rate.",
         "",
