@@ -28,7 +28,6 @@ from workbench.engine.contract import (
     LimitsPart,
     PrecisionPart,
     TensorRow,
-    VerificationPart,
     engine_id_of,
 )
 from workbench.engine.hashing import sha256_of
@@ -336,6 +335,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-__all__ = ["TOKENS_PER_PASS", "VerificationPart", "build", "measure_speed"]
