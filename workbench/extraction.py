@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,17 @@ import numpy as np
 from workbench import __version__
 from workbench.engine.batch import check_offsets, rows_per_prompt
 from workbench.engine.opening import Engine, open_engine
-from workbench.errors import ContractError, RunExists
+from workbench.errors import ContractError, ContractMismatch, RunExists
 from workbench.progress import bar
 from workbench.runtime import BatchPlan, plan_batches, run_plan
 from workbench.store import Run, RunWriter, TapSpec, create_run
+from workbench.store.files import explain
+from workbench.store.filesystem import check_place
 from workbench.tokens import TokenTable, tokenize
 
 if TYPE_CHECKING:
     from workbench.analysis.floors import Floor
+    from workbench.checkpoint import Checkpoint
     from workbench.engine.contract import Contract
     from workbench.prompts import PromptSet
     from workbench.tokens import Tokenizer
@@ -42,6 +47,7 @@ def extract(
     dtype: str = "float32",
     resume: bool = False,
     durability: str = "full",
+    keep_head: bool | Checkpoint | str | Path = False,
     plan: BatchPlan | None = None,
     progress: bool = True,
 ) -> Run:
@@ -65,6 +71,9 @@ def extract(
         Go on after the last stored batch of an interrupted run.
     durability : str
         `full` survives power loss; `process-crash-only` is faster and says so in the manifest.
+    keep_head : bool, Checkpoint or path
+        Whether the output head travels with the run, so that `logit_lens` needs no checkpoint. True takes it from the
+        checkpoint that `build` was given in this process; otherwise name the checkpoint of the engine.
     plan : BatchPlan, optional
         Budgets of windows and passes.
     progress : bool
@@ -81,17 +90,21 @@ def extract(
         If `out` exists and `resume` is not set.
     PromptError, TokenError, ContractError
         If a prompt cannot be read by this engine; nothing was computed then.
+    ContractMismatch
+        If `keep_head` names another checkpoint than the engine's.
     StoreError
         If the folder cannot be written.
     """
     folder = Path(out)
     if not resume:
         _refuse_existing(folder)
+    check_place(folder)
     loaded = engine if isinstance(engine, Engine) else open_engine(engine)
     contract = loaded.contract
     tokens = tokens_for(prompts, contract, loaded.tokenizer, truncate=truncate, template=template)
     batches = plan or plan_for(contract)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    head = _head_of(keep_head, loaded)
+    _make_parents(folder)
     writer = create_run(
         folder,
         prompts=prompts,
@@ -102,6 +115,7 @@ def extract(
         provenance=_provenance(tokens, batches, truncate=truncate),
         durability=durability,
         resume=resume,
+        head=head,
     )
     with writer:
         _run_all(loaded, tokens, batches, writer, show=progress)
@@ -151,8 +165,36 @@ def tokens_for(
     return tokens
 
 
+def _head_of(source: bool | Checkpoint | str | Path, engine: Engine) -> dict[str, Any] | None:
+    """Take the output head of the checkpoint that an engine was built from."""
+    if source is False:
+        return None
+    from workbench.analysis.lens import head_from
+    from workbench.checkpoint import open_checkpoint
+
+    checkpoint = engine.checkpoint if source is True else source
+    if checkpoint is None:
+        got = "True, with an engine that was opened from its folder"
+        raise ContractError("keep_head must name the engine's checkpoint", got, "Pass the checkpoint or its path.")
+    if isinstance(checkpoint, str | Path):
+        checkpoint = open_checkpoint(checkpoint)
+    want = engine.contract.checkpoint.digest
+    if checkpoint.digest != want:
+        must = f"keep_head must name the engine's checkpoint, {want}"
+        raise ContractMismatch(must, f"{checkpoint.name}, {checkpoint.digest}", "Pass the one it was built from.")
+    head = head_from(checkpoint)
+    return {field.name: getattr(head, field.name) for field in fields(head)} | {"checkpoint": want}
+
+
+def _make_parents(folder: Path) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, folder.parent, "the folder above the run must be made") from error
+
+
 def _refuse_existing(folder: Path) -> None:
-    if folder.exists():
+    if os.path.lexists(folder):
         raise RunExists(
             "the run folder must not exist yet",
             f"{folder.name!r}, which does",
@@ -232,7 +274,7 @@ def measure_floor(
     RunExists
         If `out` exists.
     """
-    from workbench.analysis.floors import make_floor
+    from workbench.analysis.repeating import make_floor
 
     folder = Path(out)
     _refuse_existing(folder)

@@ -76,6 +76,7 @@ def describe_run(run: Run) -> str:
         positions=str(run.positions),
         engine=(run.engine_id or "unknown")[:20],
         columns=", ".join(run.prompts.columns) or "none",
+        head="travels with the run" if "head.safetensors" in run.manifest.files else "none",
     )
 
 

@@ -7,7 +7,7 @@ of rows, so that [row, d_vocab] never stands in memory whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, as_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from workbench.store import Run
 
@@ -89,7 +89,7 @@ def head_from(source: Any) -> Head:
         return source
     carried = getattr(source, "head", None)
     if carried is not None:
-        return carried if isinstance(carried, Head) else Head(**carried)
+        return carried if isinstance(carried, Head) else _from_run(carried)
     config, weights = getattr(source, "config", None), getattr(source, "weights", None)
     if config is None or weights is None:
         do = "Extract with keep_head=True, or pass the checkpoint or a Head."
@@ -107,6 +107,12 @@ def head_from(source: Any) -> Head:
         scale=float(config.logit_scale),
         soft_cap=config.final_softcap,
     )
+
+
+def _from_run(carried: Mapping[str, Any]) -> Head:
+    found = {field.name: carried[field.name] for field in fields(Head)}
+    wide = {name: np.asarray(value, np.float32) for name, value in found.items() if isinstance(value, np.ndarray)}
+    return Head(**found | wide)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -108,7 +108,9 @@ def build(
     home = make_engine(recipe, folder, parent=parent, name=name, rebuild=rebuild, trial=trial, progress=progress)
     if progress is not None:
         progress("load", 0.0)
-    return open_engine(home)
+    engine = open_engine(home)
+    engine.checkpoint = recipe.checkpoint
+    return engine
 
 
 def make_engine(

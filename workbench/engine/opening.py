@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.checkpoint import Checkpoint
+
 RECIPE_FILE = "recipe.json"
 RECORDS = frozenset({"build.log", "layers.json", "timing.cache"})  # what a build said; none of it is run
 TOKENIZER_FILE = "tokenizer.json"
@@ -40,11 +42,14 @@ class Engine:
         Folder of the engine.
     contract : Contract
         What it accepts and emits, and what it was proven to do.
+    checkpoint : Checkpoint or None
+        Where `build` made it in this process, what it was made of.
     """
 
     def __init__(self, path: Path, contract: Contract, session: Session) -> None:
         self.path = path
         self.contract = contract
+        self.checkpoint: Checkpoint | None = None
         self._session = session
 
     def __repr__(self) -> str:

@@ -21,10 +21,12 @@ from workbench.store.committing import Plan
 from workbench.store.contents import InputHasher, prompts_bytes, tokens_bytes
 from workbench.store.dtypes import storage_type
 from workbench.store.files import DISKS, NO_ROOM, Disk, explain
-from workbench.store.filesystem import check_descriptors, check_room, type_name, warn_if_network
+from workbench.store.filesystem import check_descriptors, check_place, check_room, is_folder, type_name, warn_if_network
+from workbench.store.head import head_bytes
 from workbench.store.journal import GROWTH_SLOTS, slot_bytes
 from workbench.store.layout import (
     FORMAT,
+    HEAD,
     LOCK,
     MANIFEST,
     PREVIOUS,
@@ -55,7 +57,8 @@ VOLATILE = ("created", "host", "command", "machine", "timings", "notes")  # prov
 def create_run(
     path: str | Path, *, prompts: PromptSet, tokens: TokenTable, taps: Sequence[TapSpec],
     positions: str | tuple[int, ...], contract: Mapping[str, Any], provenance: Mapping[str, Any],
-    durability: str = "full", resume: bool = False, options: WriterOptions | None = None, disk: Disk | None = None,
+    durability: str = "full", resume: bool = False, head: Mapping[str, Any] | None = None,
+    options: WriterOptions | None = None, disk: Disk | None = None,
 ) -> RunWriter:  # fmt: skip
     """Create a run folder, with all its room reserved, or go on with an interrupted one.
 
@@ -80,6 +83,8 @@ def create_run(
         `full`, or `process-crash-only` without any sync.
     resume : bool
         Go on after the last acknowledged batch if the folder is there.
+    head : mapping, optional
+        Output head that travels with the rows, see `store.head.head_bytes`.
     options : WriterOptions, optional
         Sizes of groups and shards, and policies.
     disk : Disk, optional
@@ -107,7 +112,7 @@ def create_run(
     work = _Work(
         folder=Path(path), disk=disk or DISKS[durability](), prompts=prompts, tokens=tokens, taps=tuple(taps),
         positions=check_positions(positions), contract=dict(contract), provenance=dict(provenance),
-        durability=durability, options=options or WriterOptions(),
+        durability=durability, head=head, options=options or WriterOptions(),
     )  # fmt: skip
     try:
         if resume and os.path.lexists(work.folder):
@@ -134,6 +139,7 @@ class _Work:
         self.contract: dict[str, Any] = asked["contract"]
         self.provenance: dict[str, Any] = asked["provenance"]
         self.durability: str = asked["durability"]
+        self.head: list[Any] = head_bytes(asked["head"]) if asked["head"] is not None else []
         self.options: WriterOptions = asked["options"]
         self._check()
         self.row_offsets = row_offsets(np.diff(self.tokens.offsets), self.positions)
@@ -197,17 +203,14 @@ class _Work:
         if os.path.lexists(self.folder):
             do = "Choose another folder, pass resume=True, or remove it with `workbench rm`."
             raise RunExists(f"{str(self.folder)!r} must not exist", "a file or folder of that name", do)
-        if not parent.is_dir():
+        check_place(self.folder)
+        if not is_folder(parent):
             raise StoreError(f"{str(parent)!r} must be a folder", "none", f"Create it: mkdir -p {parent}")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise StoreError(
-                f"{str(parent)!r} must be writable", "no permission", "Choose a folder that you may write to."
-            )
         check_descriptors(2 * len(self.taps))
         pieces = {
             PROMPTS: [prompts_bytes(self.prompts, self.tokens)],
             TOKENS: tokens_bytes(self.tokens.ids, self.tokens.offsets),
-        }
+        } | ({HEAD: self.head} if self.head else {})
         check_room(parent, self.need_bytes(sum(memoryview(piece).nbytes for some in pieces.values() for piece in some)))
         try:
             self.disk.mkdir(self.folder)
@@ -314,12 +317,13 @@ class _Work:
             "positions": list(manifest.positions) if isinstance(manifest.positions, tuple) else manifest.positions,
             "prompts": manifest.prompts_hash, "tokens": manifest.tokens_hash, "durability": manifest.durability.asked,
             "code version": manifest.written_by, "non-finite policy": manifest.policies.get("non_finite"),
+            "head": manifest.files.get(HEAD),
         }  # fmt: skip
         new = {
             "contract": self.contract, "provenance": asked, "taps": [asdict(tap) for tap in self.taps],
             "positions": positions, "prompts": self.prompts.content_hash, "tokens": self.tokens_hash(),
             "durability": self.durability, "code version": f"hidden-state-workbench {workbench.__version__}",
-            "non-finite policy": self.options.non_finite,
+            "non-finite policy": self.options.non_finite, "head": digest_hex(*self.head) if self.head else None,
         }  # fmt: skip
         return [line for key in old for line in _differences(key, old[key], new[key])]
 
@@ -357,7 +361,7 @@ def refuse_differences(folder: Path, found: Sequence[str]) -> None:
 def remove_debris(folder: Path) -> None:
     """Remove what an unfinished creation left: only a folder without a manifest, and only files that are ours."""
     taps = folder / TAPS
-    own = {PROMPTS, TOKENS, LOCK, RESERVE, "journal"}
+    own = {PROMPTS, TOKENS, HEAD, LOCK, RESERVE, "journal"}
     names = {entry.name for entry in folder.iterdir()} - {TAPS}
     tmp = {f".{name}.tmp" for name in (*own, MANIFEST, PREVIOUS)}
     strange = names - own - tmp

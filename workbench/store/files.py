@@ -45,6 +45,8 @@ def explain(error: OSError, path: Path, what: str) -> StoreError:
         return StoreFull(what, reason, "Free space or raise the quota, then go on with resume=True.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreError(what, reason, "Choose a folder that you may write to.")
+    if error.errno == errno.EFBIG:
+        return StoreError(what, reason, "Raise the limit of file sizes (`ulimit -f`), then go on with resume=True.")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StoreError(what, reason, "Raise the limit of open files (`ulimit -n`).")
     return StoreError(what, reason, "Check the disk; the batches acknowledged so far stay readable.")
@@ -125,6 +127,16 @@ class Disk:
             _again(lambda: os.fsync(fd))
         finally:
             os.close(fd)
+
+    def forget(self, fd: int) -> None:
+        """Drop the pages of a file that are kept in memory, so that it is read from the disk again.
+
+        After a failed sync those pages count as clean and may differ from the disk. A hint: where the system does not
+        take it, nothing is lost but that check.
+        """
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file another name, replacing what has it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import stat
 import sys
 import warnings
 from typing import TYPE_CHECKING
@@ -48,6 +49,58 @@ def type_name(path: Path) -> str:
 def is_network(path: Path) -> bool:
     """Say whether a path lies on a network file system; FUSE counts as one."""
     return type_number(path) in NETWORK_TYPES
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether there is a folder of that name.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be looked at, as below a folder of another user.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise explain(error, path, f"{str(path)!r} must be a folder that you may enter") from error
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a place where a run cannot be written, before anything is computed for it.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder. If it is there, as for a run that goes on, everything in it must be writable; if not, the
+        nearest folder above it that is there.
+
+    Raises
+    ------
+    StoreError
+        If it lies below a file, on a read-only disk, or in a folder of another user.
+    """
+    if is_folder(folder):
+        _need_writable(folder)
+        for path in (*folder.glob("*"), *folder.glob("*/*")):
+            _need_writable(path)
+        return
+    above = folder.absolute().parent
+    while not is_folder(above):
+        if os.path.lexists(above):
+            raise StoreError(f"{str(above)!r} must be a folder", "something else", "Choose another place.")
+        above = above.parent
+    _need_writable(above)
+
+
+def _need_writable(path: Path) -> None:
+    """Ask for write access; links inside a run are refused elsewhere."""
+    if path.is_symlink() or os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
+        return
+    locked = hasattr(os, "ST_RDONLY") and os.statvfs(path).f_flag & os.ST_RDONLY
+    reason = "a read-only file system" if locked else "no permission"
+    raise StoreError(f"{str(path)!r} must be writable", reason, "Choose a folder that you may write to.")
 
 
 def check_room(parent: Path, need_bytes: int) -> None:

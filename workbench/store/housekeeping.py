@@ -18,9 +18,10 @@ from workbench.store.checksums import digest_hex
 from workbench.store.contents import prompts_bytes, tokens_bytes
 from workbench.store.creating import VOLATILE, create_run
 from workbench.store.files import Disk, explain
-from workbench.store.filesystem import StoreWarning
+from workbench.store.filesystem import StoreWarning, is_folder
 from workbench.store.keeping import save_statistics
 from workbench.store.layout import (
+    HEAD,
     JOURNAL,
     MANIFEST,
     PREVIOUS,
@@ -72,10 +73,19 @@ def list_runs(root: str | Path) -> list[RunSummary]:
         If there is no such folder.
     """
     root = Path(root)
-    if not root.is_dir():
+    if not is_folder(root):
         raise StoreError(f"{str(root)!r} must be a folder", "none", "Give the folder that holds runs.")
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())]
-    return [_summary(path) for path in folders if (path / MANIFEST).exists() or (path / PREVIOUS).exists()]
+    try:
+        inside = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError as error:
+        raise explain(error, root, f"{str(root)!r} must be a folder that you may list") from error
+    return [_summary(path) for path in (root, *inside) if _may_be_run(path)]
+
+
+def _may_be_run(path: Path) -> bool:
+    """Say whether a folder looks like a run; one that cannot be entered is listed with that problem."""
+    known = os.path.lexists(path / MANIFEST) or os.path.lexists(path / PREVIOUS)
+    return known or not os.access(path, os.X_OK)
 
 
 def _summary(path: Path) -> RunSummary:
@@ -122,7 +132,10 @@ def remove_run(path: str | Path) -> int:
     folder = Path(path)
     if folder.is_symlink() or not (os.path.lexists(folder / MANIFEST) or os.path.lexists(folder / PREVIOUS)):
         raise StoreError(f"{str(folder)!r} must be a run folder", f"no {MANIFEST}", "Only runs are removed.")
-    names = [entry.name for entry in folder.iterdir()]
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except OSError as error:
+        raise explain(error, folder, "the run must be removed") from error
     strange = [name for name in names if name != TAPS and not is_own_file(name.removeprefix(".").removesuffix(".tmp"))]
     taps = list((folder / TAPS).iterdir()) if (folder / TAPS).is_dir() and not (folder / TAPS).is_symlink() else []
     strange += [file.name for file in taps if not file.name.endswith((".safetensors", ".safetensors.part"))]
@@ -209,8 +222,14 @@ def _check_mergeable(runs: Sequence[Run]) -> None:
             one, other = (_settings(each, name) for each in (runs[0], run))
             if one != other:
                 found.append(f"{name} of {run.path}")
+    if len({run.manifest.files[HEAD] for run in runs if HEAD in run.manifest.files}) > 1:
+        found.append("their output heads")
     if found:
         raise ContractMismatch("merged runs must be made in the same way", "; ".join(found), "Compare them instead.")
+    _refuse_shared_prompts(runs)
+
+
+def _refuse_shared_prompts(runs: Sequence[Run]) -> None:
     seen: dict[Any, Path] = {}
     for run in runs:
         for one in run.prompts.ids:
@@ -271,6 +290,9 @@ def _write_merged(runs: Sequence[Run], folder: Path, disk: Disk, prompts: Prompt
     files = {PROMPTS: digest_hex(table), TOKENS: digest_hex(ids), VALIDITY: digest_hex(validity)}
     for name, data in ((PROMPTS, table), (TOKENS, ids), (VALIDITY, validity)):
         disk.replace_file(folder / name, data)
+    if (carrier := next((run for run in runs if HEAD in run.manifest.files), None)) is not None:
+        _link(carrier.path / HEAD, folder / HEAD)
+        files[HEAD] = carrier.manifest.files[HEAD]
     files[STATISTICS] = save_statistics(folder, disk, statistics, identity, sum(len(run.batches) for run in runs))
     merged = first.model_copy(
         update={
@@ -388,7 +410,7 @@ def _copy_prompts(run: Run, tokens: TokenTable, out: Path, first: int, stop: int
     writer = create_run(
         out, prompts=run.prompts.select(np.arange(first, stop)), tokens=piece, taps=run.manifest.taps,
         positions=run.positions, contract=run.contract, provenance=run.provenance | {"notes": note},
-        durability=run.durability,
+        durability=run.durability, head=run.head,
     )  # fmt: skip
     arrays = {name: run.tap(name, checked=True) for name in run.taps}
     with writer:

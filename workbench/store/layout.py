@@ -30,6 +30,7 @@ PROMPTS, TOKENS, STATISTICS, VALIDITY = (
     "statistics.safetensors",
     "validity.safetensors",
 )
+HEAD = "head.safetensors"
 TAPS = "taps"
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS, MAX_RANK, MAX_NAME_BYTES = 100_000, 8, 512
@@ -53,7 +54,7 @@ def is_segment_file(text: str) -> bool:
 
 def is_own_file(text: str) -> bool:
     """Say whether a text names a file that lies directly in a run folder."""
-    fixed = (MANIFEST, PREVIOUS, LOCK, RESERVE, PROMPTS, TOKENS, STATISTICS, VALIDITY)
+    fixed = (MANIFEST, PREVIOUS, LOCK, RESERVE, PROMPTS, TOKENS, STATISTICS, VALIDITY, HEAD)
     return text in fixed or re.fullmatch(JOURNAL + r"(\.[a-z0-9.]{1,20})?", text) is not None
 
 

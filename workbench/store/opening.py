@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.errors import ChecksumMismatch, StoreError
 from workbench.store.checksums import digest_hex
+from workbench.store.dtypes import storage_type
 from workbench.store.files import explain
 from workbench.store.layout import Header, read_header
 
@@ -91,8 +92,9 @@ class TensorFile:
         if place is None or place.dtype != dtype or len(place.shape) != rank:
             got = "none" if place is None else f"{place.dtype} {list(place.shape)}"
             raise StoreError(f"{self._name} must hold {name!r} as {dtype} of rank {rank}", got, "It is damaged.")
-        kind = {"I32": "<i4", "I64": "<i8", "F64": "<f8", "F32": "<f4", "U8": "u1", "BOOL": "?"}[dtype]
-        count = (place.stop - place.start) // np.dtype(kind).itemsize
+        plain = {"I32": "<i4", "I64": "<i8", "F64": "<f8", "U8": "u1", "BOOL": "?"}
+        kind = np.dtype(plain[dtype]) if dtype in plain else storage_type(dtype).array
+        count = (place.stop - place.start) // kind.itemsize
         return np.frombuffer(self._map, dtype=kind, count=count, offset=place.start).reshape(place.shape)
 
 

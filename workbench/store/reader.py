@@ -12,8 +12,8 @@ import numpy as np
 
 from workbench.errors import ChecksumMismatch, ContractError, JournalDamaged, StoreError, TapError
 from workbench.store.batches import Batches, journal_content, part_records
-from workbench.store.filesystem import StoreWarning
-from workbench.store.layout import STATISTICS, TAPS, TOKENS, VALIDITY
+from workbench.store.filesystem import StoreWarning, is_folder
+from workbench.store.layout import HEAD, STATISTICS, TAPS, TOKENS, VALIDITY
 from workbench.store.manifest import Manifest, PartEntry, load_manifest
 from workbench.store.opening import TensorFile
 from workbench.store.positions import Positions, prompt_of_rows, row_offsets, token_index
@@ -53,7 +53,7 @@ def open_run(path: str | Path, *, scrub: float = 0.0) -> Run:
         If a scrubbed batch is damaged.
     """
     folder = Path(path)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise StoreError(f"{str(folder)!r} must be a run folder", "no folder", "Give the folder that `extract` wrote.")
     run = Run(folder, load_manifest(folder))
     if scrub:
@@ -342,6 +342,23 @@ class Run:
         from workbench.store.keeping import load_statistics
 
         return load_statistics(self.path, self.manifest.taps, self.manifest.files[STATISTICS])[0]
+
+    @cached_property
+    def head(self) -> dict[str, Any] | None:
+        """Output head that travels with the rows, see `store.head.head_bytes`; None where it was not kept.
+
+        Raises
+        ------
+        ChecksumMismatch, StoreError
+            If its file is damaged, or of another checkpoint.
+        """
+        if HEAD not in self.manifest.files:
+            return None
+        from workbench.store.head import load_head
+
+        checkpoint = self.manifest.contract.get("checkpoint")
+        digest = str(checkpoint.get("digest", "")) if isinstance(checkpoint, dict) else ""
+        return load_head(self.path, self.manifest.files[HEAD], digest)
 
     @property
     def size_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 from workbench.errors import ChecksumMismatch, ContractMismatch, StoreError
 from workbench.store.batches import Batches, journal_content
 from workbench.store.creating import refuse_differences, remove_debris
-from workbench.store.filesystem import StoreWarning, check_room
+from workbench.store.filesystem import StoreWarning, check_place, check_room, is_folder
 from workbench.store.keeping import load_statistics
-from workbench.store.layout import MANIFEST, PREVIOUS, RESERVE
+from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, RESERVE, TAPS
 from workbench.store.lock import WriterLock
 from workbench.store.manifest import Manifest, ManifestFile, load_manifest
+from workbench.store.opening import open_inside
 from workbench.store.segments import Origin, SegmentWriter
 from workbench.store.statistics import TapStatistics, empty_statistics, merge_statistics, rows_statistics
 from workbench.store.taparray import open_tap
@@ -33,8 +35,9 @@ TAIL_BATCHES = 4
 def resume_run(work: Work) -> RunWriter:
     """Go on with the run in a folder, or start it anew if it never came to exist."""
     folder = work.folder
-    if not folder.is_dir() or folder.is_symlink():
+    if not is_folder(folder) or folder.is_symlink():
         raise StoreError(f"{str(folder)!r} must be a run folder", "something else", "Choose another folder.")
+    check_place(folder)
     if not (os.path.lexists(folder / MANIFEST) or os.path.lexists(folder / PREVIOUS)):
         lock = WriterLock(folder, "")
         try:
@@ -43,6 +46,9 @@ def resume_run(work: Work) -> RunWriter:
             lock.release()
         return work.create()
     manifest = load_manifest(folder)
+    if manifest.format < FORMAT:
+        must = f"a run that goes on must be of format {FORMAT}"
+        raise StoreError(must, f"{manifest.format}: an older one is read only", "Extract to another folder.")
     refuse_differences(folder, work.differences(manifest))
     if len(manifest.parts) != 1:
         raise ContractMismatch("a run that goes on must have one writer", "a merged run", "Extract to another folder.")
@@ -63,6 +69,7 @@ def _session(work: Work, lock: WriterLock, manifest: Manifest) -> Session:
     session = work.session(lock, ManifestFile(work.folder, work.disk, manifest), segments, journal, origin)
     if manifest.status == "complete":
         return session
+    _forget_pages(work, manifest)
     content, size = journal_content(work.folder, part, len(work.taps))
     if content.dropped_bytes:
         _warn(work.folder, f"{content.dropped_bytes} bytes at the end of the journal are no whole record; dropped")
@@ -83,7 +90,6 @@ def _without_bad_tail(work: Work, manifest: Manifest, records: tuple[Record, ...
         try:
             for tap in work.taps:
                 array = open_tap(work.folder, manifest, tap.name, kept[-1].stop_row)
-                _forget_pages(array.raw(kept[-1].first_row, kept[-1].stop_row))
                 batches.check(array, len(kept) - 1)
         except ChecksumMismatch as error:
             _warn(work.folder, f"the last batch is dropped and will be computed again; {error}")
@@ -97,8 +103,14 @@ def _without_bad_tail(work: Work, manifest: Manifest, records: tuple[Record, ...
     return tuple(kept)
 
 
-def _forget_pages(_rows: object) -> None:
-    """Do nothing yet: dropping pages of a mapped file needs its descriptor."""
+def _forget_pages(work: Work, manifest: Manifest) -> None:
+    """Let journal and unfinished segments be read from the disk, not from pages that a failed sync left behind."""
+    writing = [f"{entry.file}.part" for entry in manifest.segments if entry.state == "writing"]
+    for path in (work.folder / manifest.parts[0].journal, *(work.folder / TAPS / name for name in writing)):
+        with contextlib.suppress(FileNotFoundError):
+            fd, _ = open_inside(path)
+            work.disk.forget(fd)
+            os.close(fd)
 
 
 def _check_inputs(work: Work, records: tuple[Record, ...]) -> None:
