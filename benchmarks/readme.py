@@ -97,6 +97,47 @@ def tensorrt() -> list[str]:
     ]
 
 
+def store() -> list[str]:
+    result = load("store")
+    if result is None:
+        return []
+    writes, reading, about = (result["write_576"], result["write_4096"]), result["reading"], result["about"]
+    least = min(write["ratio_to_dd_fdatasync"] for write in writes)
+    checksum = max(write["checksum_share"] for write in writes)
+    return [
+        f"**The store** ({about['cpu']}, {about['date'][:10]}; `{about['command']}`):",
+        f"writes at {least:.2f} times the rate of dd with fdatasync, with full durability;",
+        f"the checksum takes {checksum:.1%} of the time at most. Opening 10 million rows: "
+        f"{result['open_s'] * 1000:.1f} ms; gathering 10,000 of them takes",
+        f"{reading['gather_10000_ratio']:.2f} times as long as np.memmap, reading in order runs at "
+        f"{reading['sequential_ratio']:.0%} of its speed.",
+        "",
+    ]
+
+
+def analysis() -> list[str]:
+    result = load("analysis")
+    if result is None:
+        return []
+    figures = result["figures"]
+    long, compare, sweep, near = (figures[name] for name in ("pca-long", "compare", "sweep", "neighbours"))
+    wide = sorted(figures["pca-wide"]["seconds"]["ours"])[1]
+    return [
+        f"**Analysis** ({where(result)}):",
+        "",
+        "| task | seconds | scikit-learn's plain call takes, in times of that |",
+        "| --- | --- | --- |",
+        f"| PCA to 50, 20,000 x 4,096 | {wide:.1f} | {figures['pca-wide']['sklearn_over_ours']:.1f} |",
+        f"| PCA to 50, 1,000,000 x 576, {long['ours']['gb']:.1f} GB beyond the mapping | {long['ours']['s']:.1f} "
+        f"| {long['whole_over_ours']:.1f} whole in memory, {long['batches_over_ours']:.0f} in batches |",
+        f"| nearest rows of one among 1,000,000 x 576 | {sorted(near['seconds']['ours'])[2]:.2f} "
+        f"| {near['sklearn_over_ours']:.1f} |",
+        f"| ridge sweep, {sweep['taps']} taps x {sweep['prompts']:,} prompts, with control | {sweep['s']:.0f} | |",
+        f"| compare two runs, {compare['rows']:,} rows x {compare['taps']} taps | {compare['s']:.0f} | |",
+        "",
+    ]
+
+
 def views() -> list[str]:
     result = load("view")
     if result is None:
@@ -117,7 +158,7 @@ def views() -> list[str]:
     return [*lines, ""]
 
 
-SECTIONS = [extraction, tensorrt, views]
+SECTIONS = [extraction, tensorrt, store, analysis, views]
 
 
 def figures() -> str:
