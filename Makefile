@@ -33,8 +33,8 @@ test: $(VENV)/made-dev  ## every test but the slow ones; 20 minutes at most on t
 test-slow: $(VENV)/made-dev  ## kills, power loss and other long tests
 	$(RUN) -m pytest -m "slow and not long and not gpu and not models"
 
-test-faults: $(VENV)/made-dev  ## the long fault tests of the store, with their counts
-	$(RUN) -m pytest tests/test_store_*.py -m "slow or long" -s
+test-faults: $(VENV)/made-dev  ## the long fault tests of the store; counts go to benchmarks/results/faults.json
+	FAULT_FIGURES=benchmarks/results/faults.json $(RUN) -m pytest tests/test_store_*.py -m "slow or long" -s
 
 test-models: $(VENV)/made-dev  ## large real models, where their packages are installed
 	$(RUN) -m pytest -m models

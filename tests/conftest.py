@@ -1,10 +1,12 @@
 """Toy checkpoints, engines and runs that many tests share; all made by the real code."""
 
 import importlib.util
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_figures import keep
 
 GOLDEN = Path(__file__).parent / "golden"
 FAMILIES = sorted(p.name for p in (GOLDEN / "tiny").iterdir() if p.is_dir())
@@ -20,6 +22,13 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def note(request):
+    """Keep the figures of a fault test, called as its last line: `note(kills=300, seed=12)`."""
+    began = time.perf_counter()
+    return lambda **figures: keep(request.node.name, began, figures)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from store_toys import SMALL, TAPS, canary, fill, make_prompts, new_run
 from workbench.errors import ChecksumMismatch, JournalDamaged, StoreError, WorkbenchError
 from workbench.store import StoreWarning, open_run
 from workbench.store.verifying import repair_batch, verify_run
+
+if TYPE_CHECKING:
+    from fault_figures import Note
 
 NOT_DATA = {"lock"}
 
@@ -93,9 +97,9 @@ def test_every_flipped_bit_of_a_complete_run_is_found(sound: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_ten_thousand_flipped_bits_are_found(sound: Path, tmp_path: Path) -> None:
+def test_ten_thousand_flipped_bits_are_found(sound: Path, tmp_path: Path, note: Note) -> None:
     shutil.copytree(sound, tmp_path / "run")
-    print("flips found:", flip_some(tmp_path / "run", 10_000, seed=2))
+    note(flips=flip_some(tmp_path / "run", 10_000, seed=2), seed=2, silent=0)
 
 
 def test_a_flipped_bit_of_an_unfinished_run_is_found_or_harmless(unfinished: Path, tmp_path: Path) -> None:
@@ -245,9 +249,9 @@ def test_a_cut_at_any_byte_ends_in_an_error_and_no_signal(sound: Path, tmp_path:
 
 
 @pytest.mark.long
-def test_a_cut_at_every_second_byte_of_a_small_run(sound: Path, tmp_path: Path) -> None:
+def test_a_cut_at_every_second_byte_of_a_small_run(sound: Path, tmp_path: Path, note: Note) -> None:
     shutil.copytree(sound, tmp_path / "run")
-    print("cuts found:", cut_everywhere(tmp_path / "run", 0, 2))
+    note(cuts=cut_everywhere(tmp_path / "run", 0, 2), signals=0, silent=0)
 
 
 def test_a_segment_cut_under_an_open_map_is_an_error(sound: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,8 +18,11 @@ from workbench.errors import StoreError, StoreFull, WorkbenchError
 from workbench.store import StoreWarning, open_run
 from workbench.store.verifying import verify_run
 
+if TYPE_CHECKING:
+    from fault_figures import Note
+
 N = 18
-ERRORS = (errno.EIO, errno.ENOSPC, errno.EINTR)
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
 KINDS = ("create", "allocate", "pwrite", "sync_data", "sync", "sync_folder", "rename", "unlink", "mkdir")
 
 
@@ -102,16 +105,16 @@ def folder(tmp_path: Path) -> Any:
         yield Path(made)
 
 
-def test_an_error_on_every_call_loses_nothing(folder: Path) -> None:
+def test_an_error_on_every_call_loses_nothing(folder: Path, note: Note) -> None:
     total = fail_everywhere(folder, KINDS, (errno.EIO,), for_good=False)
-    print("calls failed:", total)
+    note(calls_failed=total, lost=0)
     assert total > 70
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("for_good", [False, True])
-def test_every_error_on_every_call_loses_nothing(folder: Path, for_good: bool) -> None:
-    print("calls failed:", fail_everywhere(folder, KINDS, ERRORS, for_good=for_good))
+def test_every_error_on_every_call_loses_nothing(folder: Path, for_good: bool, note: Note) -> None:
+    note(calls_failed=fail_everywhere(folder, KINDS, ERRORS, for_good=for_good), lost=0)
 
 
 def test_a_full_disk_on_every_write_is_said_and_resumed(folder: Path) -> None:

@@ -10,12 +10,15 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from workbench.store import StoreWarning, open_run
 from workbench.store.verifying import verify_run
+
+if TYPE_CHECKING:
+    from fault_figures import Note
 
 JOB = """
 import json, sys
@@ -78,15 +81,16 @@ def same_bits(one: Path, other: Path) -> None:
     assert verify_run(other)
 
 
-def test_a_killed_extraction_ends_bit_identical(toy_engines: Any, tmp_path: Path) -> None:
+def test_a_killed_extraction_ends_bit_identical(toy_engines: Any, tmp_path: Path, note: Note) -> None:
     engine = toy_engines()
     assert finish(start(engine, tmp_path / "whole", 600, "anew")) == 0
-    print("kills:", kill_until_whole(engine, tmp_path, 4, 600, seed=3))
+    kills = kill_until_whole(engine, tmp_path, 4, 600, seed=3)
     same_bits(tmp_path / "whole", tmp_path / "killed")
+    note(kills=kills, seed=3, lost=0, wrong=0)
 
 
 @pytest.mark.parametrize("kills", [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.long)])
-def test_many_kills_of_an_extraction(toy_engines: Any, tmp_path: Path, kills: int) -> None:
+def test_many_kills_of_an_extraction(toy_engines: Any, tmp_path: Path, kills: int, note: Note) -> None:
     engine = toy_engines(positions="all")
     assert finish(start(engine, tmp_path / "whole", 4000, "anew")) == 0
     done, round_ = 0, 0
@@ -96,4 +100,4 @@ def test_many_kills_of_an_extraction(toy_engines: Any, tmp_path: Path, kills: in
         done += max(1, kill_until_whole(engine, folder, 30, 4000, seed=round_))
         same_bits(tmp_path / "whole", folder / "killed")
         round_ += 1
-    print("kills:", done)
+    note(kills=done, runs=round_, seeds=[0, round_ - 1], lost=0, wrong=0)

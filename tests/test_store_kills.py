@@ -27,6 +27,8 @@ from workbench.store.verifying import verify_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fault_figures import Note
+
 N = 22
 CALLS = ("pwrite64", "fdatasync", "fsync", "rename", "fallocate", "unlink", "mkdir")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="runs once `apt-get install strace` was run")
@@ -103,17 +105,19 @@ def kill_everywhere(
     return at, found
 
 
-def test_kill_before_every_change_loses_nothing(jobs: Jobs, folder: Path) -> None:
+def test_kill_before_every_change_loses_nothing(jobs: Jobs, folder: Path, note: Note) -> None:
     points, found = kill_everywhere(jobs, folder)
     assert not found, found[:5]
     assert points > 60
+    note(points=points, lost=0, wrong=0)
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_kill_before_every_change_of_a_sharded_run(jobs: Jobs, folder: Path, stride: int) -> None:
+def test_kill_before_every_change_of_a_sharded_run(jobs: Jobs, folder: Path, stride: int, note: Note) -> None:
     points, found = kill_everywhere(jobs, folder, shard_bytes=500, step=9, stride=stride)
     assert not found, found[:5]
     assert points > 100
+    note(points=points // stride, lost=0, wrong=0)
 
 
 @pytest.mark.parametrize("broken", ["record_before_data", "manifest_in_place"])
@@ -135,7 +139,7 @@ def traced(jobs: Jobs, path: Path, acks: Path, *, log: Path, inject: str, calls:
 
 
 @needs_strace
-def test_kill_at_every_system_call_loses_nothing(jobs: Jobs, folder: Path) -> None:
+def test_kill_at_every_system_call_loses_nothing(jobs: Jobs, folder: Path, note: Note) -> None:
     log = folder / "log"
     assert traced(jobs, folder / "whole", folder / "acks", log=log, inject="", calls=",".join(CALLS)) == 0
     points = 0
@@ -153,8 +157,8 @@ def test_kill_at_every_system_call_loses_nothing(jobs: Jobs, folder: Path) -> No
             resumes_to_the_end(path, step=11)
             shutil.rmtree(path)
             points += 1
-    print("system calls killed at:", points)
     assert points > 40
+    note(points=points, lost=0, wrong=0)
 
 
 def kill_at_random(jobs: Jobs, folder: Path, kills: int, seed: int) -> int:
@@ -182,13 +186,13 @@ def kill_at_random(jobs: Jobs, folder: Path, kills: int, seed: int) -> int:
     return done
 
 
-def test_random_kills_lose_nothing(jobs: Jobs, folder: Path) -> None:
-    print("kills:", kill_at_random(jobs, folder, 60, seed=11))
+def test_random_kills_lose_nothing(jobs: Jobs, folder: Path, note: Note) -> None:
+    note(kills=kill_at_random(jobs, folder, 60, seed=11), seed=11, lost=0, wrong=0)
 
 
 @pytest.mark.slow
-def test_three_hundred_random_kills_lose_nothing(jobs: Jobs, folder: Path) -> None:
-    print("kills:", kill_at_random(jobs, folder, 300, seed=12))
+def test_three_hundred_random_kills_lose_nothing(jobs: Jobs, folder: Path, note: Note) -> None:
+    note(kills=kill_at_random(jobs, folder, 300, seed=12), seed=12, lost=0, wrong=0)
 
 
 def test_a_dead_writer_leaves_no_lock(jobs: Jobs, folder: Path) -> None:

@@ -8,24 +8,36 @@ import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from store_toys import CONTRACT, PROVENANCE, SMALL, TAPS, canary, make_prompts, make_tokens, new_run, rows_of_batch
 
 from workbench.errors import ContractMismatch, RunExists, StoreLocked
 from workbench.store import RunWriter, StoreWarning, open_run
 from workbench.store.verifying import verify_run
 
+if TYPE_CHECKING:
+    from fault_figures import Note
+
 N = 30
 
 
 class StoreMachine(RuleBasedStateMachine):
     """A run that is written, crashed, resumed and read in any order; the model is two numbers."""
+
+    steps = 0  # taken by all machines of a class
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,6 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def opens(self) -> None:
+        type(self).steps += 1
         if self.path.exists():
             assert open_run(self.path).n_prompts >= self.acked
 
@@ -137,10 +150,20 @@ TestStore.settings = settings(
 
 
 @pytest.mark.long
-class TestStoreAtLength(StoreMachine.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(
-        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+def test_ten_thousand_steps_agree_with_the_model(note: Note) -> None:
+    class LongMachine(StoreMachine):
+        pass
+
+    number = 20261129
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        seed(number)(LongMachine),
+        settings=settings(
+            max_examples=220, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
+            database=None,
+        ),
+    )  # fmt: skip
+    assert LongMachine.steps > 10_000
+    note(steps=LongMachine.steps, seed=number, differences=0)
 
 
 def test_ten_thousand_canary_rows_keep_their_place(tmp_path: Path) -> None:

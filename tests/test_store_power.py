@@ -21,6 +21,8 @@ from workbench.store import StoreWarning, open_run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fault_figures import Note
+
 N = 12
 
 
@@ -102,19 +104,21 @@ def _resume(path: Path) -> None:
         np.testing.assert_array_equal(run.tap(tap.name, checked=True)[:], canary(tap, 0, run.n_rows))
 
 
-def test_a_power_cut_after_any_operation_loses_nothing(folder: Path) -> None:
+def test_a_power_cut_after_any_operation_loses_nothing(folder: Path, note: Note) -> None:
     count, faults = cut_power(folder, record(folder / "root"), most=16, resume_every=40)
-    print("states:", count)
     assert not faults, faults
     assert count > 200
+    note(states=count, lost=0, wrong=0)
 
 
 @pytest.mark.slow
-def test_every_legal_state_after_a_power_cut_loses_nothing(folder: Path) -> None:
+def test_every_legal_state_after_a_power_cut_loses_nothing(folder: Path, note: Note) -> None:
+    states = 0
     for number, options in enumerate(({}, {"shard_bytes": 300})):
         count, faults = cut_power(folder, record(folder / f"root{number}", **options), most=512, resume_every=25)
-        print("states:", count)
         assert not faults, faults
+        states += count
+    note(states=states, lost=0, wrong=0)
 
 
 @pytest.mark.parametrize("broken", ["no_data_sync", "no_journal_sync", "no_folder_sync", "manifest_in_place"])
