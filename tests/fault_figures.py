@@ -16,9 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-from common import machine
-
 Note = Callable[..., None]
 
 
@@ -28,6 +25,9 @@ def keep(test: str, began: float, figures: dict[str, Any]) -> None:
     print(f"{test}:", json.dumps(line))
     if not (name := os.environ.get("FAULT_FIGURES")):
         return
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+    from common import machine
+
     path = Path(name)
     path.touch()
     with path.open("r+", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -48,11 +48,16 @@ def new_file(out: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         tmp.rename(out)
     except OSError as error:
-        tmp.unlink(missing_ok=True)
+        _drop(tmp)
         raise explain(error, out, f"{out.name} must be written") from error
     except BaseException:
-        tmp.unlink(missing_ok=True)
+        _drop(tmp)
         raise
+
+
+def _drop(path: Path) -> None:
+    with suppress(OSError):  # on a read-only disk even a missing file cannot be removed
+        path.unlink()
 
 
 def export_npy(run: Run, tap: str, out: str | Path) -> Path:

@@ -18,7 +18,7 @@ from workbench.store.checksums import digest_hex
 from workbench.store.contents import prompts_bytes, tokens_bytes
 from workbench.store.creating import VOLATILE, create_run
 from workbench.store.files import Disk, explain
-from workbench.store.filesystem import StoreWarning, is_folder
+from workbench.store.filesystem import StoreWarning, check_place, is_folder
 from workbench.store.keeping import save_statistics
 from workbench.store.layout import (
     HEAD,
@@ -130,12 +130,12 @@ def remove_run(path: str | Path) -> int:
         If a writer holds it.
     """
     folder = Path(path)
-    if folder.is_symlink() or not (os.path.lexists(folder / MANIFEST) or os.path.lexists(folder / PREVIOUS)):
-        raise StoreError(f"{str(folder)!r} must be a run folder", f"no {MANIFEST}", "Only runs are removed.")
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        names = [entry.name for entry in folder.iterdir()] if is_folder(folder) else []
     except OSError as error:
         raise explain(error, folder, "the run must be removed") from error
+    if folder.is_symlink() or not {MANIFEST, PREVIOUS} & set(names):
+        raise StoreError(f"{str(folder)!r} must be a run folder", f"no {MANIFEST}", "Only runs are removed.")
     strange = [name for name in names if name != TAPS and not is_own_file(name.removeprefix(".").removesuffix(".tmp"))]
     taps = list((folder / TAPS).iterdir()) if (folder / TAPS).is_dir() and not (folder / TAPS).is_symlink() else []
     strange += [file.name for file in taps if not file.name.endswith((".safetensors", ".safetensors.part"))]
@@ -203,10 +203,15 @@ def merge_runs(paths: Sequence[str | Path], out: str | Path) -> Run:
         raise RunExists(f"{str(folder)!r} must not exist", "a file or folder", "Choose another folder.")
     prompts = _joined_prompts(runs)
     tokens = _joined_tokens(runs)
+    check_place(folder)
     try:
         disk.mkdir(folder)
-        disk.mkdir(folder / TAPS)
-        return _write_merged(runs, folder, disk, prompts, tokens)
+        try:
+            disk.mkdir(folder / TAPS)
+            return _write_merged(runs, folder, disk, prompts, tokens)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     except OSError as error:
         raise explain(error, folder, "the merged run must be written") from error
 

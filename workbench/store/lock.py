@@ -58,8 +58,12 @@ class WriterLock:
             os.close(self._fd)
             raise StoreError("the file system must support flock", str(error), "Write to a local disk.") from error
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "run": run_id}).encode()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text, 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+        except OSError:  # a full disk: the lock must not outlive the attempt
+            os.close(self._fd)
+            raise
 
     def release(self) -> None:
         """Give the lock back; twice is fine."""

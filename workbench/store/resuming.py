@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ChecksumMismatch, ContractMismatch, StoreError
 from workbench.store.batches import Batches, journal_content
 from workbench.store.creating import refuse_differences, remove_debris
-from workbench.store.filesystem import StoreWarning, check_place, check_room, is_folder
+from workbench.store.filesystem import StoreWarning, check_descriptors, check_place, check_room, is_folder
 from workbench.store.keeping import load_statistics
 from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, RESERVE, TAPS
 from workbench.store.lock import WriterLock
@@ -38,6 +38,7 @@ def resume_run(work: Work) -> RunWriter:
     if not is_folder(folder) or folder.is_symlink():
         raise StoreError(f"{str(folder)!r} must be a run folder", "something else", "Choose another folder.")
     check_place(folder)
+    check_descriptors(2 * len(work.taps))
     if not (os.path.lexists(folder / MANIFEST) or os.path.lexists(folder / PREVIOUS)):
         lock = WriterLock(folder, "")
         try:
