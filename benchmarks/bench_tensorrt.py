@@ -18,6 +18,7 @@ import statistics
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -151,11 +152,13 @@ def from_card(graph, tensors):
     types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float8_e4m3fn": torch.float8_e4m3fn}
     types["float32"] = torch.float32
 
+    from workbench.graph.narrow import PACKED
+
     def maker(name, lazy):
         def make():
-            if name.endswith(".qkv.weight"):
-                prefix = name.removesuffix("qkv.weight")
-                source = torch.cat([tensors[f"{prefix}{part}.weight"] for part in "qkv"])
+            prefix, _, module = name.removesuffix(".weight").rpartition(".")
+            if module in PACKED:
+                source = torch.cat([tensors[f"{prefix}.{part}.weight"] for part in PACKED[module]])
             else:
                 source = tensors[name]
             array = source.T if tuple(source.shape) != lazy.shape else source
@@ -179,15 +182,17 @@ def from_card(graph, tensors):
 
 def graph_of(tensors, n_layers, precision, *, ranges, positions="all", taps=("final_norm",), keep=(), **options):
     from workbench.graph import build_graph
-    from workbench.graph.narrow import narrow
+    from workbench.graph.narrow import PACKED, narrow
 
     lowering = options.pop("lowering", "packed")
     config, shapes = config_of(n_layers), Shapes(tensors)
     graph = build_graph(config, shapes, taps=taps, positions=positions, lowering=lowering, max_tokens=TOKENS)
     largest = {}
-    packed = [name.removesuffix(".weight") for name in graph.initialisers if name.endswith(".qkv.weight")]
+    names = [name.removesuffix(".weight") for name in graph.initialisers if name.endswith(".weight")]
+    packed = [name for name in names if name.rpartition(".")[2] in PACKED]
     for module in (*graph.policy, *packed):
-        parts = [f"{module[:-3]}{p}" for p in "qkv"] if module.endswith(".qkv") else [module]
+        prefix, _, last = module.rpartition(".")
+        parts = [f"{prefix}.{part}" for part in PACKED[last]] if last in PACKED else [module]
         largest[module] = max(float(tensors[f"{part}.weight"].abs().max()) for part in parts)
     graph = narrow(graph, precision, ranges=ranges, weight_ranges=largest, keep=keep)
     return from_card(graph, tensors)
@@ -206,6 +211,7 @@ class Peak:
 
     def __enter__(self):
         self.start, self.most, self.card, self.stop = status("RssAnon"), 0, 0, False
+        self.whole_start, self.whole = status("VmRSS"), 0
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
         return self
@@ -215,6 +221,7 @@ class Peak:
 
         while not self.stop:
             self.most = max(self.most, status("RssAnon"))
+            self.whole = max(self.whole, status("VmRSS"))
             free, total = torch.cuda.mem_get_info()
             self.card = max(self.card, total - free)
             time.sleep(0.05)
@@ -233,15 +240,13 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
     from workbench.engine.plan_files import MODEL_FILE, map_weights, write_plan
     from workbench.engine.tensorrt.api import load_api
     from workbench.engine.tensorrt.builder import build_engine, describe_layers
-    from workbench.engine.tensorrt.limits import limits_of, profile
+    from workbench.engine.tensorrt.limits import limits_of, profiles
     from workbench.graph.artefact import WEIGHTS_FILE
 
     folder = work / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    fused = any(node.op_type == "RopeAttention" for node in graph.model.graph.node)
-    if fused:
-        backend.fuse(folder, graph.config)
+    backend.fuse(folder, graph)
     limits = limits_of(TOKENS, {"tokens_per_pass": batch * TOKENS, "prompts_per_pass": batch * wide})
     gc.collect()
     start = time.perf_counter()
@@ -259,7 +264,7 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
             api,
             folder / MODEL_FILE,
             map_weights(proto, folder / WEIGHTS_FILE),
-            profile(limits, graph.positions),
+            profiles(limits, graph.positions),
             level=level,
         )
         seconds = time.perf_counter() - start
@@ -277,6 +282,8 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
         "weight_bytes": weights,
         "plan_bytes": (folder / backend.PLAN_FILE).stat().st_size,
         "host_bytes_over_start": peak.most - peak.start,
+        "host_bytes_with_mapped_pages_over_start": peak.whole - peak.whole_start,
+        "card_bytes_at_most": peak.card,
         "scratch_bytes": session.scratch_bytes,
         "buffer_bytes": session.buffer_bytes,
         "layers": len(layers),
@@ -447,7 +454,7 @@ def stage_compile(a, state):
 
 def stage_engine(a, state, name):
     precision, _, fused = name.partition("-")
-    lowering = fused or "packed"
+    lowering = fused or a.lowering
     graph = graph_of(state["tensors"], a.layers, precision, ranges=state["ranges"], lowering=lowering)
     session, figures = build(graph, a.work, name, batch=a.batch)
     speeds = {}
@@ -458,9 +465,9 @@ def stage_engine(a, state, name):
     rows = session.run(feeds_of(16, "all"))["final_norm"]
     error = relative(rows, state["reference"]) if "reference" in state else None
     value = {"build": figures, "delivered": speeds, "error_against_transformers": error}
-    if precision == "fp8" or name == "bf16":
+    if precision in ("fp8", "bf16"):
         value["mixed lengths"] = mixed(session, a, speeds[str(a.batch)]["tokens_per_second"])
-    value["profile"] = profile_of(session, a.batch) if precision == "fp8" else None
+    value["profile"] = profile_of(session, a.batch)
     session.close()
     keep(f"engine {name}", value)
 
@@ -510,14 +517,14 @@ def mixed(session, a, full):
 
 
 def stage_taps(a, state):
-    """All residual taps at the last token against `final_norm` alone, FP8, eight layers."""
-    n = min(8, a.layers)
+    """All residual taps at the last token against `final_norm` alone, FP8, few layers."""
+    n = min(a.few, a.layers)
     every = (*(f"blocks.{i}.resid_post" for i in range(n)), "final_norm")
     times = {}
     sessions = {}
     for name, taps in (("final_norm", ("final_norm",)), ("all", every)):
         graph = graph_of(
-            state["tensors"], n, "fp8", ranges=state["ranges"], positions="last", taps=taps, lowering=a.attention
+            state["tensors"], n, "fp8", ranges=state["ranges"], positions="last", taps=taps, lowering=a.lowering
         )
         sessions[name], _ = build(graph, a.work, f"taps-{name}", batch=a.batch)
     rounds = {name: [] for name in sessions}
@@ -602,28 +609,42 @@ def time_on_card(session, feeds, seconds=SECONDS):
     return sustained(call, finish, seconds)
 
 
+def states_of(state, n_layers, feeds):
+    """States of the first layers of the model, before the final norm is applied to the rest."""
+    import torch
+
+    model = state["model"]
+    whole, model.layers = model.layers, model.layers[:n_layers]
+    count, model.config.num_hidden_layers = model.config.num_hidden_layers, n_layers
+    try:
+        with torch.inference_mode():
+            ids = torch.from_numpy(feeds["input_ids"]).long().to(DEVICE)
+            return model(input_ids=ids, use_cache=False).last_hidden_state.float().cpu().numpy().reshape(-1, D)
+    finally:
+        model.layers, model.config.num_hidden_layers = whole, count
+
+
 def stage_variants(a, state):
-    """Variants of the graph, eight layers: what the time outside the products depends on."""
-    n, found = min(8, a.layers), {}
-    for name, precision, lowering in (
-        ("fp8 packed", "fp8", "packed"),
-        ("fp8 fused", "fp8", "fused"),
-        ("bf16 packed", "bf16", "packed"),
-    ):
+    """Variants of the graph, few layers: what the time outside the products depends on."""
+    n, found = min(a.few, a.layers), {}
+    few = feeds_of(16, "all")
+    reference = states_of(state, n, few)
+    for variant in a.variants.split(","):
+        precision, _, lowering = variant.partition(":")
         try:
             graph = graph_of(state["tensors"], n, precision, ranges=state["ranges"], lowering=lowering)
-            session, figures = build(graph, a.work, f"variant-{name.replace(' ', '-')}", batch=a.batch)
+            session, figures = build(graph, a.work, f"variant-{precision}-{lowering}", batch=a.batch)
             seconds = time_on_card(session, feeds_of(a.batch, "all"), 3.0)
-            found[name] = speed_of(seconds, a.batch, n) | {"build_seconds": figures["seconds"]}
-            found[name]["milliseconds"] = round(seconds * 1e3, 2)
-            found[name]["profile"] = profile_of(session, a.batch)
-            rows = session.run(feeds_of(16, "all"))["final_norm"].astype(np.float32)
-            found[name]["error_against_first"] = relative(rows, state.setdefault("first", rows))
+            value = speed_of(seconds, a.batch, n) | {"build": figures, "milliseconds": round(seconds * 1e3, 2)}
+            value["error_against_transformers"] = relative(session.run(few)["final_norm"], reference)
+            value["profile"] = profile_of(session, a.batch)
             session.close()
         except Exception as error:  # noqa: BLE001 - a variant that fails is a result
-            found[name] = f"{type(error).__name__}: {error}"[:500]
-        print(name, found[name], flush=True)
-    keep("variants of 8 layers", found)
+            traceback.print_exc()
+            value = f"{type(error).__name__}: {error}"[:500]
+        found[variant] = value
+        gc.collect()
+        keep(f"variants of {n} layers", found)
 
 
 def profile_of(session, batch):
@@ -639,10 +660,10 @@ def profile_of(session, batch):
             self.times[name] = self.times.get(name, 0.0) + ms
 
     profiler = Profiler()
-    session._context.profiler = profiler
+    session._contexts[0].profiler = profiler
     for _ in range(4):
         session.run(feeds_of(batch, "all"))
-    session._context.profiler = None
+    session._contexts[0].profiler = None
     total = sum(profiler.times.values())
     kinds = {}
     for name, ms in profiler.times.items():
@@ -652,15 +673,15 @@ def profile_of(session, batch):
 
 
 def stage_kept(a, state):
-    """What keeping the down projections in bf16 costs at this shape, FP8, eight layers."""
-    n, found = min(8, a.layers), {}
-    sets = {"none": (), "every down": ("*.down",), "one block in eight": ("blocks.3.*",)}
+    """What keeping the down projections in bf16 costs at this shape, FP8, few layers."""
+    n, found = min(a.few, a.layers), {}
+    sets = {"none": (), "every down": ("*.down",), "one block": ("blocks.1.*",)}
     for name, kept in sets.items():
-        graph = graph_of(state["tensors"], n, "fp8", ranges=state["ranges"], keep=kept, lowering=a.attention)
+        graph = graph_of(state["tensors"], n, "fp8", ranges=state["ranges"], keep=kept, lowering=a.lowering)
         session, _ = build(graph, a.work, "kept", batch=a.batch)
         found[name] = round(time_session(session, feeds_of(a.batch, "all"), 2.0) * 1e3, 2)
         session.close()
-    keep("kept layers fp8 of 8 layers, milliseconds a pass", found)
+    keep(f"kept layers fp8 of {n} layers, milliseconds a pass", found)
 
 
 def stage_memory(a, _):
@@ -725,12 +746,14 @@ def main():
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--attention", default="packed", help="packed or fused, in taps and kept")
+    parser.add_argument("--lowering", default="packed", help="of every engine but the baseline")
+    parser.add_argument("--few", type=int, default=4, help="layers in the stages taps, kept and variants")
+    parser.add_argument("--variants", default="fp8:packed,fp8:fused,fp8:fused_gate,bf16:packed,bf16:fused_gate")
     parser.add_argument("--quick", action="store_true", help="fewer ceilings")
     parser.add_argument("--add", action="store_true", help="keep the figures that --out holds already")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no stage after this time")
     a = parser.parse_args()
-    a.said = [f"--{k} {v}" for k, v in (("stages", a.stages), ("layers", a.layers), ("batch", a.batch))]
+    a.said = [f"--{name} {getattr(a, name)}" for name in ("stages", "layers", "batch", "lowering", "few")]
     from workbench.engine.tensorrt.api import load_api
 
     a.tensorrt = load_api().version
@@ -749,8 +772,6 @@ def main():
             else:
                 globals()[f"stage_{stage}"](a, state)
         except Exception as error:  # noqa: BLE001 - the figures of the other stages are kept
-            import traceback
-
             traceback.print_exc()
             keep(f"stage {stage}", f"{type(error).__name__}: {error}"[:500])
         print(

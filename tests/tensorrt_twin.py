@@ -82,8 +82,8 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
 
         def add_optimization_profile(self, profile):
             note("add_optimization_profile")
-            self.profile = profile
-            return 0
+            self.__dict__.setdefault("profiles", []).append(profile.shapes)
+            return len(self.profiles) - 1
 
     class Network:
         def __init__(self, flags):
@@ -138,7 +138,7 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             for tensor in network.model.graph.initializer:
                 if tensor.name in arrays:
                     tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(arrays[tensor.name]), tensor.name))
-            head = json.dumps(config.profile.shapes).encode()
+            head = json.dumps(config.profiles).encode()
             return np.frombuffer(len(head).to_bytes(8) + head + network.model.SerializeToString(), dtype=np.uint8)
 
     class Runtime:
@@ -156,16 +156,16 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
                 return None
 
     class Engine:
-        def __init__(self, shapes, data):
-            self.shapes = shapes
+        def __init__(self, profiles, data):
+            self.profiles, self.num_optimization_profiles = profiles, len(profiles)
             self.model = onnx.load_model_from_string(data)
             self.session = OrtSession(data, {})
             graph = self.model.graph
             self.values = {v.name: v.type.tensor_type for v in (*graph.input, *graph.output)}
             self.num_io_tensors = len(self.values)
             self.input_names = [v.name for v in graph.input]
-            most, longest = shapes["input_ids"][2]
-            self.device_memory_size_v2 = 1000 * most * longest
+            largest = (shapes["input_ids"][2] for shapes in profiles)
+            self.device_memory_size_v2 = 1000 * max(most * longest for most, longest in largest)
 
         def get_tensor_name(self, index):
             return list(self.values)[index]
@@ -180,8 +180,8 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
         def get_tensor_shape(self, name):
             return tuple(d.dim_value if d.HasField("dim_value") else -1 for d in self.values[name].shape.dim)
 
-        def get_tensor_profile_shape(self, name, _profile):
-            return [tuple(shape) for shape in self.shapes[name]]
+        def get_tensor_profile_shape(self, name, profile):
+            return [tuple(shape) for shape in self.profiles[profile][name]]
 
         def create_execution_context(self, strategy):
             note("create_execution_context", strategy.name)
@@ -193,17 +193,18 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
 
     class Context:
         def __init__(self, engine):
-            self.engine, self.shapes, self.addresses = engine, {}, {}
+            self.engine, self.shapes, self.addresses, self.profile = engine, {}, {}, 0
             self.device_memory = None
 
         def set_optimization_profile_async(self, profile, stream):
             note("set_optimization_profile_async", profile)
             assert stream
+            self.profile = profile
             return True
 
         def set_input_shape(self, name, shape):
             note("set_input_shape", name, tuple(shape))
-            smallest, _, largest = self.engine.shapes[name]
+            smallest, _, largest = self.engine.profiles[self.profile][name]
             inside = all(a <= b <= c for a, b, c in zip(smallest, shape, largest, strict=True))
             if inside:
                 self.shapes[name] = tuple(shape)

@@ -10,6 +10,7 @@ import workbench as wb
 from workbench.engine.backends import tensorrt as backend
 from workbench.engine.tensorrt import api as apis
 from workbench.engine.tensorrt import driver as drivers
+from workbench.engine.tensorrt.limits import Limits
 from workbench.errors import ContractError, EngineError, EngineRefused
 
 
@@ -94,14 +95,28 @@ def test_the_calls_are_those_of_tensorrt_10_6(card, calls, recipe, tmp_path):
     places = [names.index(name) for name in order]
     assert places == sorted(places)
     assert calls[0] == ("create_network", 1 << 1)
-    assert ("set_shape", "input_ids", (1, 1), (8, 32), (32, 32)) in calls
+    assert ("set_shape", "input_ids", (1, 1), (8, 32), (16, 32)) in calls
+    assert ("set_shape", "input_ids", (1, 1), (32, 8), (32, 16)) in calls
     assert ("create_execution_context", "USER_MANAGED") in calls
     assert ("write", 0.5) in steps
 
 
 def test_card_memory_holds_any_shape_of_the_profile(card, recipe, tmp_path):
     session = wb.build(recipe(), tmp_path)._session
-    assert session.scratch_bytes == 1000 * 32 * 32
+    assert session.scratch_bytes == 1000 * 16 * 32
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "length"), [(256, 32, 32), (300, 35, 32), (97, 97, 33), (64, 4, 32), (7, 7, 3)]
+)
+def test_a_profile_holds_every_pass_within_the_limits(tokens, most, length):
+    limits = Limits(max_tokens=length, tokens_per_pass=tokens, prompts_per_pass=most)
+    largest = [span[1] for span in limits.spans()]
+    for prompts in range(1, most + 1):
+        token = min(length, tokens // prompts)
+        assert any(prompts <= a and token <= b for a, b in largest), (prompts, token)
+    for common, span in limits.spans():
+        assert all(a <= b for a, b in zip(common, span, strict=True))
 
 
 def test_two_passes_fly_at_once_and_keep_apart(card, recipe, toy_ids, tmp_path):

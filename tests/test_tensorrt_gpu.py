@@ -164,10 +164,10 @@ def test_a_captured_graph_gives_the_same_rows(engines, real):
 def test_the_attention_kernel_keeps_the_states(engines, real, precision, keep, mean):
     pytest.importorskip("triton")
     ids, rows = real
-    engine = engines(precision, keep, attention="fused")
+    engine = engines(precision, keep, kernels="attention")
     errors = relative_errors(engine.run(ids)["final_norm"], rows)
     record(f"smollm2 {precision} attention kernel", [float(errors.mean()), float(errors.max())])
-    assert (engine.path / "attention.json").is_file()
+    assert (engine.path / "kernels.json").is_file()
     assert errors.mean() <= mean, (errors.mean(), errors.max())
 
 

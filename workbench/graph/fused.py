@@ -1,6 +1,6 @@
-"""Lowering for a runtime with one own kernel: rotary positions and causal attention over packed queries, keys, values.
+"""Lowerings for a runtime with own kernels: rope and causal attention over packed q, k, v; the gate of the MLP.
 
-Everything else is as in the primitive lowering, and so is a block that the kernel does not cover.
+Everything else is as in the primitive lowering, and so is a block that a kernel does not cover.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Layer
 
 DOMAIN = "workbench"
-KERNEL = "RopeAttention"
+ATTENTION, GATE = "RopeAttention", "SiluGate"
 LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)
 
@@ -59,7 +59,7 @@ class Fused(Primitive):
         assert layer.rope is not None
         cos, sin = self.tables(layer.rope)
         return self.emitter.op(
-            KERNEL,
+            ATTENTION,
             q,
             cos,
             sin,
@@ -69,4 +69,19 @@ class Fused(Primitive):
             head_dim=self.config.head_dim,
             interleaved=int(layer.rope.interleaved),
             scale=layer.attn_scale,
+            step=0.0,
         )
+
+
+class FusedGate(Fused):
+    """Writes the gate of the MLP as an own operator too, over gate and up as one product."""
+
+    name: ClassVar[str] = "fused_gate"
+
+    def packs_gate(self) -> bool:
+        """Whether the kernel covers the activation."""
+        return self.config.gated and self.config.activation == "silu"
+
+    def gated_packed(self, both: str) -> str:
+        """Multiply the activated gate with the other half: [prompt, token, d_ff] from [prompt, token, 2 * d_ff]."""
+        return self.emitter.op(GATE, both, domain=DOMAIN, width=self.config.d_ff, step=0.0)

@@ -48,6 +48,14 @@ class Opset23:
         del layer
         return False
 
+    def packs_gate(self) -> bool:
+        """Whether `gated_packed` takes gate and up as one value."""
+        return False
+
+    def gated_packed(self, both: str) -> str:
+        """Multiply the activated first half with the second."""
+        raise NotImplementedError
+
     # Shapes and positions -----------------------------------------------------------------------------------------
 
     def n_prompts(self) -> str:

@@ -8,6 +8,7 @@ float32 kernels and rounds after every operator, since ONNX Runtime has none for
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +18,7 @@ import numpy as np
 
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.artefact import WEIGHTS_FILE, LazyTensor
+from workbench.graph.fused import ATTENTION, GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
     from workbench.graph.artefact import Graph
 
 LARGEST = 30000.0  # fp16 ends at 65,504; only masks hold larger constants
-LOWERINGS = ("primitive", "packed", "fused")
+LOWERINGS = ("primitive", "packed", "fused", "fused_gate")
 _FLOAT = 1
-_TABLES = frozenset({"RopeAttention"})  # operators whose second and further inputs stay float32
+_TABLES = frozenset({ATTENTION})  # operators whose second and further inputs stay float32
 _POINTWISE = frozenset({"Mul", "Neg", "Split", "Concat", "Sigmoid", "Relu"})
-_MOVES = frozenset({"MatMul", "Reshape", "Transpose", "Softmax", "Gather", "RopeAttention"})
+_MOVES = frozenset({"MatMul", "Reshape", "Transpose", "Softmax", "Gather", ATTENTION, GATE})
 _INTEGERS_OUT = frozenset({"Shape", "NonZero", "Equal", "Less", "LessOrEqual", "Greater", "And", "Range", "Size"})
 _WIDE, _NARROW = "wide", "narrow"
+PACKED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}  # products of several matrices side by side
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,14 +187,14 @@ def packed(graph: Graph, quantised: Mapping[str, float]) -> dict[str, float]:
     """Give matrices that stand side by side in one product one range; where one is not quantised, none is."""
     found = dict(quantised)
     for name in graph.initialisers:
-        prefix = name.removesuffix("qkv.weight")
-        parts = [f"{prefix}{part}" for part in "qkv"]
-        if prefix == name:
+        prefix, _, module = name.removesuffix(".weight").rpartition(".")
+        parts = [f"{prefix}.{part}" for part in PACKED.get(module, ())]
+        if not parts or not name.endswith(".weight"):
             continue
         if all(part in quantised for part in parts):
-            found[f"{prefix}qkv"] = max(quantised[part] for part in parts)
+            found[f"{prefix}.{module}"] = max(quantised[part] for part in parts)
         else:
-            found = {module: value for module, value in found.items() if module not in parts}
+            found = {name: value for name, value in found.items() if name not in parts}
     return found
 
 
@@ -226,6 +229,8 @@ class _Narrower:
         self.lazy: dict[str, LazyTensor] = {}
         self.made: dict[object, str] = {}
         self.islands, self.shores = norms_of(graph.model)
+        self.users = Counter(name for node in graph.model.graph.node for name in node.input)
+        self.users.update(output.name for output in graph.model.graph.output)
         # sums in float32 halve the error of bf16; beside that of FP8 it does not show, and costs traffic
         self.stream = stream_of(graph.model) if self.kind.products is None else frozenset()
 
@@ -416,10 +421,25 @@ class _Narrower:
         if key not in self.made:
             assert self.kind.products is not None
             scale = self._scalar(step, self.values)
+            codes = self._codes_of_kernel(x, step)
+            if codes:
+                self.made[key] = self._add("DequantizeLinear", [codes, scale], f"{codes}/values")
+                return self.made[key]
             zero = self._scalar(0, narrow_dtype(self.kind.products))
             codes = self._add("QuantizeLinear", [x, scale, zero], f"{x}/codes.{len(self.made)}")
             self.made[key] = self._add("DequantizeLinear", [codes, scale], f"{codes}/values")
         return self.made[key]
+
+    def _codes_of_kernel(self, x: str, step: float) -> str:
+        """Let an own kernel write the codes itself, where a product is all that reads its result."""
+        node = next((node for node in reversed(self.nodes) if x in node.output), None)
+        if node is None or node.op_type not in (ATTENTION, GATE) or self.kind.products != "float8_e4m3fn":
+            return ""
+        if self.users[x] > 1:
+            return ""
+        next(a for a in node.attribute if a.name == "step").f = step
+        node.output[0] = f"{x}/codes"
+        return str(node.output[0])
 
     def _matrix(self, name: str, module: str) -> str:
         made = f"{name}/values"

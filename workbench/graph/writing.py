@@ -182,7 +182,14 @@ class Writer:
         prefix, experts = f"blocks.{i}", self.config.layers[i].experts
         if experts is not None:
             return mixture(self.low, self.linear, x, prefix, experts=experts, mlp=self.plain_mlp)
+        if self.low.packs_gate():
+            return self._packed_mlp(x, prefix)
         return self.plain_mlp(x, prefix)
+
+    def _packed_mlp(self, x: str, prefix: str) -> str:
+        biases, parts = self.config.biases, (f"{prefix}.gate", f"{prefix}.up")
+        both = self.linear(x, *parts, biased=bool(biases & {"gate", "up"}), name=f"{prefix}.gate_up")
+        return self.linear(self.low.gated_packed(both), f"{prefix}.down", biased="down" in biases)
 
     def plain_mlp(self, x: str, prefix: str) -> str:
         """Emit gate, up, activation and down of the modules under `prefix`."""

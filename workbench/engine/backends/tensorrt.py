@@ -2,7 +2,7 @@
 
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
-builder searches, 0 to 5), `attention` ("fused" for an own kernel, bf16 and fp8; unproven on a card so far).
+builder searches, 0 to 5), `kernels` ("attention" for an own kernel in bf16 and fp8, "attention+gate" for two).
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from workbench.canonical import canonical_json
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.hashing import sha256_of
 from workbench.engine.tensorrt.api import Api, load_api
-from workbench.engine.tensorrt.limits import Limits, limits_of, profile
+from workbench.engine.tensorrt.limits import Limits, limits_of, profiles
 from workbench.errors import ContractError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from workbench.checkpoint import DecoderConfig
     from workbench.engine.calibration import Ranges
     from workbench.engine.contract import Contract
     from workbench.engine.recipe import Recipe
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
     from workbench.graph import Graph
 
 PLAN_FILE, SHAPE_FILE = "engine.plan", "plan.json"
-SCALES, KERNEL_FILE = "scales.json", "attention.json"
+SCALES, KERNELS_FILE = "scales.json", "kernels.json"
 CACHE_FILE, LOG_FILE, LAYERS_FILE = "timing.cache", "build.log", "layers.json"
-OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "attention")
+OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "kernels")
+LOWERINGS = {"none": "packed", "attention": "fused", "attention+gate": "fused_gate"}  # by option `kernels`
+OWN = ("bf16", "fp8")  # precisions of the own kernels
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
     "fp16": {"weights": "float16", "activations": "float16", "accumulators": "chosen by TensorRT"},
@@ -76,8 +77,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     limits = limits_of(recipe.max_tokens, recipe.options)
     plain, ranges = written(recipe)
     graph = lowered(plain, recipe, ranges)
-    if plain.lowering == "fused":
-        fuse(folder, plain.config)
+    fuse(folder, graph)
     try:
         built = compile_graph(api, graph, limits, folder, recipe.options, progress)
     except EngineError:
@@ -96,7 +96,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     need, layers = measure(folder)
     (folder / LAYERS_FILE).write_bytes(canonical_json(layers))
     card = read_card(driver).to_json() | {"need_bytes": need}
-    names = [name for name in (PLAN_FILE, SHAPE_FILE, SCALES, KERNEL_FILE) if (folder / name).is_file()]
+    names = [name for name in (PLAN_FILE, SHAPE_FILE, SCALES, KERNELS_FILE) if (folder / name).is_file()]
     return Plan(
         files={name: sha256_of(folder / name) for name in names},
         inputs=tuple(graph.inputs),
@@ -121,6 +121,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ContractError(f"options of tensorrt are {', '.join(OPTIONS)}", ", ".join(unknown), "Leave these out.")
+    if options.get("kernels", "none") not in LOWERINGS:
+        named = ", ".join(LOWERINGS)
+        raise ContractError(f"option kernels must be one of {named}", repr(options["kernels"]), "Use one of these.")
 
 
 def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
@@ -134,7 +137,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering="fused" if recipe.options.get("attention") == "fused" else "packed",
+        lowering=LOWERINGS[recipe.options.get("kernels", "none")] if recipe.precision in OWN else "packed",
         max_tokens=recipe.max_tokens,
     )
     quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
@@ -151,32 +154,27 @@ def lowered(graph: Graph, recipe: Recipe, ranges: Ranges | None, *, stored: bool
     return narrow(graph, recipe.precision, ranges=largest, keep=recipe.keep, stored=stored)
 
 
-def fuse(folder: Path, config: DecoderConfig) -> None:
-    """Compile the attention kernel into an engine folder, and make it known to TensorRT."""
-    from workbench.engine.tensorrt.attention.compiling import compile_kernels, to_bytes
+def fuse(folder: Path, graph: Graph) -> None:
+    """Compile the own kernels of a graph into an engine folder, and make them known to TensorRT."""
     from workbench.engine.tensorrt.driver import load_driver
+    from workbench.engine.tensorrt.kernels.compiling import compile_kernels, to_bytes
+    from workbench.engine.tensorrt.kernels.plugin import operators_of
 
-    driver = load_driver()
-    rope = config.layers[0].rope
-    kernels = compile_kernels(
-        driver.compute_capability(),
-        heads=config.n_heads,
-        kv_heads=config.n_kv_heads,
-        head_dim=config.head_dim,
-        interleaved=int(rope is not None and rope.interleaved),
-    )
-    (folder / KERNEL_FILE).write_bytes(to_bytes(kernels))
-    take_kernels(folder, load_api(), driver)
+    operators = operators_of(graph.model)
+    if operators:
+        driver = load_driver()
+        (folder / KERNELS_FILE).write_bytes(to_bytes(compile_kernels(driver.compute_capability(), operators)))
+        take_kernels(folder, load_api(), driver)
 
 
 def take_kernels(folder: Path, api: Api, driver: Driver) -> None:
     """Load the kernels of an engine folder, where there are any."""
-    from workbench.engine.tensorrt.attention.compiling import from_bytes
-    from workbench.engine.tensorrt.attention.plugin import launcher, register
+    from workbench.engine.tensorrt.kernels.compiling import from_bytes
+    from workbench.engine.tensorrt.kernels.plugin import launcher, register
 
-    if (folder / KERNEL_FILE).is_file():
+    if (folder / KERNELS_FILE).is_file():
         register(api, driver)
-        launcher(driver).add(from_bytes((folder / KERNEL_FILE).read_bytes()))
+        launcher(driver).add(from_bytes((folder / KERNELS_FILE).read_bytes()))
 
 
 def kept_layers(recipe: Recipe, graph: Graph) -> tuple[str, ...]:
@@ -209,7 +207,7 @@ def compile_graph(
             api,
             work / MODEL_FILE,
             map_weights(model, work / WEIGHTS_FILE),
-            profile(limits, graph.positions),
+            profiles(limits, graph.positions),
             level=int(options.get("level", LEVEL)),
             compute_capability=options.get("compute_capability"),
             progress=progress,

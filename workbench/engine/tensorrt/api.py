@@ -57,6 +57,11 @@ class Api:
         return hasattr(self.trt.OnnxParser, "load_initializer")
 
     @property
+    def takes_constants_in_place(self) -> bool:
+        """Whether a network can be rewired so that its weights lie where they are, whatever the parser does."""
+        return hasattr(getattr(self.trt, "INetworkDefinition", None), "remove_tensor")
+
+    @property
     def keeps_timings(self) -> bool:
         """Whether tactics are timed at build; TensorRT-RTX chooses them when it runs, and warns at the question."""
         return self.name != "tensorrt_rtx"

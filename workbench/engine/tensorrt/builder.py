@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.tensorrt.api import Api, last_errors, make_logger
+from workbench.engine.tensorrt.mapped import attach, detached, large
 from workbench.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,7 +48,7 @@ def build_engine(
     api: Api,
     model: Path,
     weights: Mapping[str, NDArray[Any]],
-    shapes: Ranges,
+    shapes: Sequence[Ranges],
     *,
     timing_cache: bytes = b"",
     hold_tactics: bool = False,
@@ -65,8 +66,8 @@ def build_engine(
         ONNX file; its weights lie beside it.
     weights : mapping of str to array
         The same weights, mapped, for a parser that reads them in place.
-    shapes : mapping
-        Smallest, usual and largest shape of each input.
+    shapes : sequence of mapping
+        Smallest, usual and largest shape of each input, for each profile.
     timing_cache : bytes
         Of an earlier build.
     hold_tactics : bool
@@ -88,7 +89,7 @@ def build_engine(
     builder = api.trt.Builder(logger)
     network = builder.create_network(api.network_flags)
     parser = api.trt.OnnxParser(network, logger)
-    _parse(api, parser, model, weights, lines)
+    _parse(api, (parser, network), model, weights, lines)
     config = builder.create_builder_config()
     _configure(api, config, level, compute_capability, progress)
     if api.keeps_timings:
@@ -96,7 +97,8 @@ def build_engine(
         config.set_timing_cache(cache, ignore_mismatch=False)
     if hold_tactics and timing_cache and api.refuses_cache_misses:
         config.set_flag(api.trt.BuilderFlag.ERROR_ON_TIMING_CACHE_MISS)
-    config.add_optimization_profile(_profile(builder, network, shapes))
+    for ranges in shapes:
+        config.add_optimization_profile(_profile(builder, network, ranges))
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineError(
@@ -109,12 +111,19 @@ def build_engine(
     return Built(plan=plan, timing_cache=bytes(used.serialize()) if used else b"", log=tuple(lines))
 
 
-def _parse(api: Api, parser: Any, model: Path, weights: Mapping[str, NDArray[Any]], lines: list[str]) -> None:
+def _parse(api: Api, into: tuple[Any, Any], model: Path, weights: Mapping[str, NDArray[Any]], lines: list[str]) -> None:
+    parser, network = into
+    mapped = large(weights) if api.takes_constants_in_place else {}
     if api.takes_weights_in_place and weights:
         ok = parser.load_model_proto(model.read_bytes(), str(model))
         for name, array in weights.items():
             ok = ok and parser.load_initializer(name, array.ctypes.data, array.nbytes)
         ok = ok and parser.parse_model_proto()
+    elif mapped:
+        import onnx
+
+        whole = onnx.load_model_from_string(model.read_bytes())
+        ok = parser.parse(detached(whole, mapped), str(model))
     else:
         ok = parser.parse_from_file(str(model))
     if not ok:
@@ -124,6 +133,8 @@ def _parse(api: Api, parser: Any, model: Path, weights: Mapping[str, NDArray[Any
             " | ".join(errors[:3])[:600] or last_errors(lines),
             "Choose another precision, or update TensorRT.",
         )
+    if mapped and not api.takes_weights_in_place:
+        attach(api, network, mapped)
 
 
 def _configure(

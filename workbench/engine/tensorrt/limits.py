@@ -43,6 +43,19 @@ class Limits:
         """Give the limits as plain data."""
         return asdict(self)
 
+    def spans(self) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+        """Usual and largest [prompt, token] of each profile of the engine.
+
+        Memory of the card is that of the largest prompts times the largest length, which no real pass has. A second
+        profile for short prompts halves it: more than twice the usual prompts are at most half as long.
+        """
+        usual, most, length = self.usual_prompts, self.prompts_per_pass, self.max_tokens
+        half = -(-self.tokens_per_pass // (2 * usual + 1))
+        if most <= 2 * usual or half >= length:
+            return (((usual, length), (most, length)),)
+        short = max(1, self.tokens_per_pass // most)
+        return ((usual, length), (2 * usual, length)), ((most, short), (most, half))
+
     def widest(self) -> tuple[tuple[int, int], ...]:
         """Shapes [prompt, token] that need the most memory: full length, and as many prompts as fit."""
         prompts = self.prompts_per_pass
@@ -82,8 +95,8 @@ def _check_whole(name: str, value: object, *, at_least: int) -> None:
 Ranges = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 
-def profile(limits: Limits, positions: Positions) -> Ranges:
-    """Give smallest, usual and largest shape of every input of the graph.
+def profiles(limits: Limits, positions: Positions) -> tuple[Ranges, ...]:
+    """Give smallest, usual and largest shape of every input of the graph, for each profile of the limits.
 
     Parameters
     ----------
@@ -92,9 +105,13 @@ def profile(limits: Limits, positions: Positions) -> Ranges:
     positions : str or tuple of int
         As in the recipe.
     """
-    usual, most = limits.usual_prompts, limits.prompts_per_pass
-    length = limits.max_tokens
-    shapes: Ranges = {"input_ids": ((1, 1), (usual, length), (most, length))}
+    return tuple(_shapes(limits, positions, *spans) for spans in limits.spans())
+
+
+def _shapes(limits: Limits, positions: Positions, common: tuple[int, int], largest: tuple[int, int]) -> Ranges:
+    usual, length = common
+    most = largest[0]
+    shapes: Ranges = {"input_ids": ((1, 1), common, largest)}
     if positions == "all":
         shapes["rows"] = ((1,), (usual * length,), (limits.tokens_per_pass,))
     elif positions == "last":

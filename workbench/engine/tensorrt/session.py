@@ -125,11 +125,12 @@ class TensorRTSession:
         self.inputs: Sequence[str] = tuple(name for name in names if is_input[name])
         self.outputs: Sequence[str] = tuple(name for name in names if not is_input[name])
         self._compute, self._copy = driver.stream(), driver.stream()
-        self._context = self._make_context()
+        self._contexts = [self._make_context(i) for i in range(engine.num_optimization_profiles)]
         self.scratch_bytes, sizes = self._needs()
         self._ports = {name: Port(name=name, dtype=self._dtype(name), most=sizes[name]) for name in names}
         self._scratch = driver.allocate(self.scratch_bytes)
-        self._give_scratch(self._context)
+        for context in self._contexts:
+            self._give_scratch(context)
         self._slots: list[Slot] = []
         self._turn = itertools.cycle(range(SLOTS))
 
@@ -143,13 +144,21 @@ class TensorRTSession:
     def _dtype(self, name: str) -> np.dtype[Any]:
         return narrow_dtype(self._api.dtype_name(self.engine.get_tensor_dtype(name)))
 
-    def _make_context(self) -> Any:
+    def _make_context(self, profile: int) -> Any:
         strategy = self._api.trt.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self.engine.create_execution_context(strategy)
         if context is None:
             raise EngineError("TensorRT must give an execution context", "none", "Free some memory of the card.")
-        context.set_optimization_profile_async(0, self._compute)
+        context.set_optimization_profile_async(profile, self._compute)
         return context
+
+    def _profile_of(self, shape: tuple[int, ...]) -> int:
+        """The first profile that holds input ids of a shape; the last where none does, which then refuses."""
+        for index in range(len(self._contexts)):
+            largest = self.engine.get_tensor_profile_shape("input_ids", index)[2]
+            if all(size <= most for size, most in zip(shape, largest, strict=True)):
+                return index
+        return len(self._contexts) - 1
 
     def _needs(self) -> tuple[int, dict[str, int]]:
         """Memory for any shape of the profile, and the most values of each input and output of a real pass.
@@ -159,17 +168,19 @@ class TensorRTSession:
         """
         sizes = dict.fromkeys((*self.inputs, *self.outputs), 0)
         for prompts, tokens in self._limits.widest():
+            profile = self._profile_of((prompts, tokens))
+            context = self._contexts[profile]
             for name in self.inputs:
-                self._context.set_input_shape(name, self._widest_shape(name, prompts, tokens))
+                context.set_input_shape(name, self._widest_shape(name, prompts, tokens, profile))
             for name in sizes:
-                sizes[name] = max(sizes[name], prod(self._context.get_tensor_shape(name)))
+                sizes[name] = max(sizes[name], prod(context.get_tensor_shape(name)))
         return int(self.engine.device_memory_size_v2), sizes
 
-    def _widest_shape(self, name: str, prompts: int, tokens: int) -> tuple[int, ...]:
+    def _widest_shape(self, name: str, prompts: int, tokens: int, profile: int) -> tuple[int, ...]:
         if name == "input_ids":
             return prompts, tokens
         shape = tuple(self.engine.get_tensor_shape(name))
-        largest = tuple(self.engine.get_tensor_profile_shape(name, 0)[2])
+        largest = tuple(self.engine.get_tensor_profile_shape(name, profile)[2])
         leading = min(prompts * tokens if largest[0] > self._limits.prompts_per_pass else prompts, largest[0])
         return leading, *shape[1:]
 
@@ -237,11 +248,13 @@ class TensorRTSession:
             context, graph = slot.graphs[key]
             self._driver.launch(graph, self._compute)
             return self._output_shapes(context)
-        self._bind(self._context, slot, shapes)
-        self._enqueue(self._context)
-        outputs = self._output_shapes(self._context)
+        profile = self._profile_of(shapes["input_ids"])
+        context = self._contexts[profile]
+        self._bind(context, slot, shapes)
+        self._enqueue(context)
+        outputs = self._output_shapes(context)
         if self._cuda_graph and len(slot.graphs) < _GRAPHS:
-            slot.graphs[key] = self._capture(slot, shapes)
+            slot.graphs[key] = self._capture(slot, shapes, profile)
         return outputs
 
     def _bind(self, context: Any, slot: Slot, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -262,9 +275,9 @@ class TensorRTSession:
     def _output_shapes(self, context: Any) -> dict[str, tuple[int, ...]]:
         return {name: tuple(context.get_tensor_shape(name)) for name in self.outputs}
 
-    def _capture(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, int]:
+    def _capture(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], profile: int) -> tuple[Any, int]:
         """Record the enqueue of one shape, with a context of its own and one enqueue before."""
-        context = self._make_context()
+        context = self._make_context(profile)
         self._bind(context, slot, shapes)
         self._give_scratch(context)
         self._enqueue(context)
@@ -295,4 +308,4 @@ class TensorRTSession:
         if self._scratch:
             self._driver.free(self._scratch)
             self._scratch = 0
-        self._context = None
+        self._contexts = []

@@ -1,0 +1,171 @@
+"""Compile kernels for a card: machine code and what a launch needs to know of it, kept in the engine folder.
+
+Triton is needed where an engine is built, never where it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import EngineError
+from workbench.graph.fused import ATTENTION, GATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+TILES = (16, 32, 64, 128)
+# warps, heads and queries of a program, and registers of a thread where the compiler is held to fewer
+SHAPES: dict[int, tuple[int, int, int, int | None]] = {
+    16: (4, 1, 16, None),
+    32: (4, 1, 32, None),
+    64: (4, 1, 64, None),
+    128: (8, 1, 128, 128),
+}
+GATE_BLOCK, GATE_WARPS = 1024, 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+    """Machine code of one operator at one size.
+
+    Parameters
+    ----------
+    operator : str
+        In the graph.
+    sizes : mapping of str to int
+        Attributes of the operator that it was compiled for; `codes` is 1 where it writes FP8.
+    tile : int
+        Longest prompt that it takes, 0 where any will do.
+    programs_a_row : int
+        Programs of a launch: `programs_a_row` for each prompt of attention, and for each token of the gate.
+    name : str
+        Of the function in the code.
+    code : bytes
+        Machine code of one compute capability.
+    shared_bytes, warps : int
+        What a launch asks for.
+    extra : int
+        Null pointers that the compiler added behind the arguments.
+    """
+
+    operator: str
+    sizes: Mapping[str, int]
+    tile: int
+    programs_a_row: int
+    name: str
+    code: bytes
+    shared_bytes: int
+    warps: int
+    extra: int
+
+
+def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping[str, int]]]) -> tuple[Kernel, ...]:
+    """Compile kernels, attention in every tile size.
+
+    Parameters
+    ----------
+    compute_capability : str
+        Of the card, as `9.0`.
+    wanted : iterable of (str, mapping of str to int)
+        Operator and sizes, as in `Kernel`.
+
+    Raises
+    ------
+    EngineError
+        If Triton is not installed.
+    """
+    makers = {ATTENTION: _attention, GATE: _gate}
+    return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
+
+
+def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+    made = []
+    group = sizes["heads"] // sizes["kv_heads"]
+    for tile in TILES:
+        warps, shared, queries, registers = SHAPES[tile]
+        shared = shared if group % shared == 0 else 1
+        constants = {"TILE": tile, "SHARED": shared, "QUERIES": queries} | {
+            name.upper(): value for name, value in sizes.items()
+        }
+        types = {"qkv": "*bf16", "cos": "*fp32", "sin": "*fp32", "out": _out(sizes)}
+        types |= {"n_tokens": "i32", "scale": "fp32", "levels": "fp32"}
+        made.append(
+            _compile(
+                compute_capability,
+                ("rope_attention", types, constants, {"num_warps": warps, "maxnreg": registers}),
+                operator=ATTENTION,
+                sizes=sizes,
+                tile=tile,
+                programs_a_row=sizes["heads"] // shared * (tile // queries),
+            )
+        )
+    return made
+
+
+def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+    constants = {"WIDTH": sizes["width"], "BLOCK": GATE_BLOCK, "CODES": sizes["codes"]}
+    types = {"both": "*bf16", "out": _out(sizes), "levels": "fp32"}
+    made = _compile(
+        compute_capability,
+        ("silu_gate", types, constants, {"num_warps": GATE_WARPS}),
+        operator=GATE,
+        sizes=sizes,
+        tile=0,
+        programs_a_row=-(-sizes["width"] // GATE_BLOCK),
+    )
+    return [made]
+
+
+def _out(sizes: Mapping[str, int]) -> str:
+    return "*fp8e4nv" if sizes["codes"] else "*bf16"
+
+
+def _compile(
+    compute_capability: str, what: tuple[str, dict[str, str], dict[str, int], dict[str, Any]], **rest: Any
+) -> Kernel:
+    try:
+        triton: Any = import_module("triton")
+        target_of = import_module("triton.backends.compiler").GPUTarget
+        source_of = import_module("triton.compiler").ASTSource
+    except ImportError as error:
+        raise EngineError(
+            "own kernels must be compiled by Triton", str(error), "Run: pip install triton, or leave the option out."
+        ) from None
+    name, types, constants, options = what
+    function = getattr(import_module("workbench.engine.tensorrt.kernels.sources"), name)
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind.startswith("*")}
+    source = source_of(
+        fn=function, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants, attrs=aligned
+    )
+    target = target_of("cuda", int(compute_capability.replace(".", "")), 32)
+    compiled = triton.compile(source, target=target, options={"num_stages": 1} | options)
+    return Kernel(
+        name=compiled.metadata.name,
+        code=compiled.asm["cubin"],
+        shared_bytes=compiled.metadata.shared,
+        warps=compiled.metadata.num_warps,
+        extra=_arguments(compiled.asm["ptx"], compiled.metadata.name) - len(types),
+        **rest,
+    )
+
+
+def _arguments(ptx: str, name: str) -> int:
+    """Count the arguments of a function in PTX."""
+    start = ptx.index(f".entry {name}(")
+    return ptx[start : ptx.index(")", start)].count(".param ")
+
+
+def to_bytes(kernels: tuple[Kernel, ...]) -> bytes:
+    """Write kernels as they stand in the engine folder."""
+    plain = [asdict(kernel) | {"code": base64.b64encode(kernel.code).decode("ascii")} for kernel in kernels]
+    return json.dumps(plain, indent=1).encode("ascii")
+
+
+def from_bytes(data: bytes) -> tuple[Kernel, ...]:
+    """Read kernels whose file was checked before."""
+    rows: list[dict[str, Any]] = json.loads(data)
+    return tuple(Kernel(**(row | {"code": base64.b64decode(row["code"])})) for row in rows)
