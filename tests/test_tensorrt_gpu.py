@@ -160,15 +160,35 @@ def test_a_captured_graph_gives_the_same_rows(engines, real):
         np.testing.assert_array_equal(captured.run(ids)["final_norm"], plain.run(ids)["final_norm"])
 
 
-@pytest.mark.parametrize(("precision", "keep", "mean"), [("bf16", (), 0.015), ("fp8", KEPT, 0.09)])
-def test_the_attention_kernel_keeps_the_states(engines, real, precision, keep, mean):
+@pytest.mark.parametrize(
+    ("precision", "keep", "mean", "kernels"),
+    [
+        ("bf16", (), 0.015, "attention"),
+        ("bf16", (), 0.015, "attention+gate"),
+        ("fp8", KEPT, 0.09, "attention"),
+        ("fp8", KEPT, 0.09, "attention+gate"),
+    ],
+)
+def test_own_kernels_keep_the_states(engines, real, precision, keep, mean, kernels):
     pytest.importorskip("triton")
     ids, rows = real
-    engine = engines(precision, keep, kernels="attention")
+    engine = engines(precision, keep, kernels=kernels)
     errors = relative_errors(engine.run(ids)["final_norm"], rows)
-    record(f"smollm2 {precision} attention kernel", [float(errors.mean()), float(errors.max())])
+    record(f"smollm2 {precision} kernels {kernels}", [float(errors.mean()), float(errors.max())])
     assert (engine.path / "kernels.json").is_file()
     assert errors.mean() <= mean, (errors.mean(), errors.max())
+
+
+def test_many_short_prompts_share_a_pass(engines, real):
+    engine, (ids, _) = engines(), real
+    short = [row[: 1 + i % 8] for i in range(2) for row in ids][:60]
+    together = np.split(engine.run(short)["final_norm"], np.cumsum([len(p) for p in short])[:-1])
+    worst = max(
+        float(relative_errors(rows, engine.run([prompt])["final_norm"]).max())
+        for prompt, rows in zip(short, together, strict=True)
+    )
+    record("smollm2 bf16 many short prompts against alone", [len(short), worst])
+    assert worst < 0.05
 
 
 def test_many_prompts_reach_the_run_folder(smol, tmp_path):
