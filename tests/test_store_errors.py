@@ -258,3 +258,44 @@ def test_weaker_durability_is_recorded_and_shown(folder: Path) -> None:
     assert run.durability == "process-crash-only"
     assert run.manifest.durability.data_sync == "none"
     assert "process-crash-only" in repr(run)
+
+
+def resident_pages(path: Path) -> int:
+    """Pages of a file that are kept in memory, by mincore(2)."""
+    import ctypes
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapped:
+        count = -(-len(mapped) // mmap.PAGESIZE)
+        held = (ctypes.c_ubyte * count)()
+        start = np.frombuffer(mapped, np.uint8)
+        library = ctypes.CDLL(None, use_errno=True)
+        assert library.mincore(ctypes.c_void_p(start.ctypes.data), ctypes.c_size_t(len(mapped)), held) == 0
+        del start
+    return sum(one & 1 for one in held)
+
+
+def test_pages_that_a_failed_sync_may_have_left_are_dropped_before_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.store.files import Disk
+    from workbench.store.filesystem import type_name
+
+    writer = new_run(tmp_path / "run", 24)
+    for first, stop in windows(10):
+        writer.commit(first, stop, rows_of_batch(writer, TAPS, first, stop))
+    writer.abort()
+    seen: list[str] = []
+    forget = Disk.forget
+
+    def watched(disk: Disk, fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").resolve()
+        assert type_name(path) == "tmpfs" or resident_pages(path) > 0
+        forget(disk, fd)
+        assert type_name(path) == "tmpfs" or resident_pages(path) == 0
+        seen.append(path.name)
+
+    monkeypatch.setattr(Disk, "forget", watched)
+    writer = new_run(tmp_path / "run", 24, resume=True)
+    writer.abort()
+    assert sorted(seen) == ["blocks.0.resid_post.safetensors.part", "final_norm.safetensors.part", "journal"]

@@ -98,7 +98,10 @@ def _need_writable(path: Path) -> None:
     """Ask for write access; links inside a run are refused elsewhere."""
     if path.is_symlink() or os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
         return
-    locked = hasattr(os, "ST_RDONLY") and os.statvfs(path).f_flag & os.ST_RDONLY
+    try:
+        locked = hasattr(os, "ST_RDONLY") and os.statvfs(path).f_flag & os.ST_RDONLY
+    except FileNotFoundError:  # renamed at this moment by the writer of the run
+        return
     reason = "a read-only file system" if locked else "no permission"
     raise StoreError(f"{str(path)!r} must be writable", reason, "Choose a folder that you may write to.")
 
