@@ -158,7 +158,7 @@ def test_ten_thousand_steps_agree_with_the_model(note: Note) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         seed(number)(LongMachine),
         settings=settings(
-            max_examples=220, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
+            max_examples=260, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
             database=None,
         ),
     )  # fmt: skip
