@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workbench.analysis import pca as module
-from workbench.analysis.pca import fit_pca
+from workbench.analysis.pca import fit_pca, quick_pca
 from workbench.errors import AnalysisError
 from workbench.index.blocks import rows_of
 
@@ -40,6 +40,23 @@ def test_both_algorithms_equal_the_svd_and_say_how_exact_they_are(monkeypatch, e
     np.testing.assert_allclose(np.abs(np.sum(found.components * axes, axis=1)), 1, atol=1e-3)
     assert found.residual < 1e-2
     assert found.total_variance == pytest.approx(states.astype(np.float64).var(axis=0, ddof=1).sum(), rel=1e-5)
+
+
+def test_a_quick_fit_is_near_and_says_how_near(monkeypatch):
+    monkeypatch.setattr(module, "QUICK_ROWS", 200)
+    monkeypatch.setattr(module, "QUICK_WIDTH", 8)
+    states = spread_rows(2_000, 300, decay=0.8)
+    found = quick_pca(rows_of(states[:700], states[700:]), 2)
+    variance, axes = svd_oracle(states, 2)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-2)
+    np.testing.assert_allclose(np.abs(np.sum(found.components * axes, axis=1)), 1, atol=1e-2)
+    assert found.residual < 0.05
+    flat = np.random.default_rng(0).standard_normal((2_000, 300)).astype(np.float32)
+    assert quick_pca(flat, 2).residual > 10 * found.residual
+    assert found.total_variance == pytest.approx(states.astype(np.float64).var(axis=0, ddof=1).sum(), rel=1e-5)
+    states[1_500, 7] = np.nan
+    with pytest.raises(AnalysisError, match="finite"):
+        quick_pca(states, 2)
 
 
 def test_the_residual_tells_an_inexact_fit(monkeypatch):

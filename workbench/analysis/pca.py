@@ -17,8 +17,11 @@ import numpy as np
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, Progress, Rows, rows_of
 
+QUICK_ROWS = 2_048
+QUICK_WIDTH = 512  # up to it the exact fit is one quick pass as well
 EXACT_WIDTH = 1280  # beyond it the eigenvectors of [d_model, d_model] cost more than a few passes over the rows
 OVERSAMPLE = 20
+QUICK_OVERSAMPLE = 8
 ITERATIONS = 5
 
 
@@ -89,7 +92,44 @@ def fit_pca(source: Any, n_components: int, *, seed: int = 0, progress: Progress
     with np.errstate(invalid="ignore", over="ignore"):  # inf and NaN are found by their sums and refused
         if width <= EXACT_WIDTH or keep + OVERSAMPLE >= width // 2:
             return _exact(rows, keep, progress)
-        return _iterated(rows, keep, seed, progress)
+        start = np.random.default_rng(seed).standard_normal((width, keep + OVERSAMPLE))
+        return _iterated(rows, keep, start, ITERATIONS, progress)
+
+
+def quick_pca(source: Any, n_components: int, *, seed: int = 0) -> Pca:
+    """Fit a few components in one pass over the rows, for a first look; `residual` says how exact they are.
+
+    The pass starts from the components of `QUICK_ROWS` rows, chosen by the seed. Variance and share explained are of
+    all rows.
+
+    Parameters
+    ----------
+    source : array, stored tap or Rows, [row, d_model]
+    n_components : int
+    seed : int
+
+    Raises
+    ------
+    AnalysisError
+        If there are fewer than two rows, or a value is not finite.
+    """
+    rows = rows_of(source)
+    n_rows, width = rows.shape
+    if n_rows < 2:
+        raise AnalysisError("a projection needs at least two rows", f"{n_rows}", "Give more rows.")
+    if width <= QUICK_WIDTH:
+        return fit_pca(rows, n_components, seed=seed)
+    keep = max(1, min(n_components, n_rows - 1, width))
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(n_rows, min(QUICK_ROWS, n_rows), replace=False))
+    with np.errstate(invalid="ignore", over="ignore"):
+        few = rows.take(chosen)
+        few -= few.mean(axis=0, dtype=np.float64).astype(np.float32)
+        image = rng.standard_normal((width, min(width, keep + QUICK_OVERSAMPLE)))
+        for _ in range(ITERATIONS):
+            basis: F32 = np.linalg.qr(image)[0].astype(np.float32)
+            image = np.asarray(few.T @ (few @ basis), np.float64)
+        return _iterated(rows, keep, image, 1, None)
 
 
 def _first_mean(rows: Rows) -> F32:
@@ -127,15 +167,14 @@ def _exact(rows: Rows, keep: int, progress: Progress | None) -> Pca:
     )
 
 
-def _iterated(rows: Rows, keep: int, seed: int, progress: Progress | None) -> Pca:
-    n_rows, width = rows.shape
+def _iterated(rows: Rows, keep: int, image: F64, passes: int, progress: Progress | None) -> Pca:
+    n_rows = len(rows)
     shift = _first_mean(rows)
-    image = np.random.default_rng(seed).standard_normal((width, keep + OVERSAMPLE))
     sums: tuple[F64, float] | None = None
     basis = image
-    for iteration in range(ITERATIONS):
+    for iteration in range(passes):
         basis = np.linalg.qr(image)[0]
-        part = _part(progress, iteration * n_rows, ITERATIONS * n_rows)
+        part = _part(progress, iteration * n_rows, passes * n_rows)
         image, found = _gram_times(rows, shift, basis, part, first=sums is None)
         sums = sums or found
         offset = sums[0] / n_rows
@@ -147,7 +186,7 @@ def _iterated(rows: Rows, keep: int, seed: int, progress: Progress | None) -> Pc
     variance, rotation = np.linalg.eigh((small + small.T) / 2)
     order = np.argsort(variance)[::-1][:keep]
     rotation, variance = rotation[:, order], np.maximum(variance[order], 0.0)
-    algorithm = f"subspace iteration, {ITERATIONS} passes"
+    algorithm = f"subspace iteration, {passes} pass{'' if passes == 1 else 'es'}"
     return _finish(rows, shift + offset, image @ rotation, basis @ rotation, variance, trace, algorithm)
 
 

@@ -65,6 +65,7 @@ class Worker:
         parameters : mapping
             Plain JSON values.
         progress : callable (done, total), optional
+            Told 0 of 0 while another job has its turn.
         cancel : threading.Event, optional
             Once set, the process is killed within a fifth of a second.
 
@@ -76,6 +77,8 @@ class Worker:
             If the job failed; the message is the job's own.
         """
         while not self._turn.acquire(timeout=0.2):
+            if progress:
+                progress(0, 0)
             if cancel and cancel.is_set():
                 raise Cancelled
         try:
