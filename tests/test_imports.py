@@ -10,9 +10,11 @@ import pytest
 import workbench
 
 ROOT = Path(workbench.__file__).parent
-UNDER = ("errors", "axes", "canonical", "progress", "verbs")
+UNDER = ("errors", "axes", "canonical", "escaping", "progress", "verbs")
 ROW = ("prompts", "tokens", "checkpoint", "graph", "engine", "runtime", "store", "index", "analysis", "view")
-ON_TOP = ("extraction", "repairing", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__")
+ON_TOP = (
+    "extraction", "asking", "repairing", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__",
+)  # fmt: skip
 ORDER = (*UNDER, *ROW, *ON_TOP)
 HEAVY = ("onnx", "onnxruntime", "torch", "plotly", "umap", "sklearn", "numba", "pandas", "tensorrt", "scipy")
 

@@ -11,7 +11,7 @@ import pytest
 from view_runs import contract, int8_contract, make_run
 
 from workbench.analysis import cluster, compare, fit_probe, project
-from workbench.analysis.floors import make_floor
+from workbench.analysis.repeating import make_floor
 from workbench.errors import ViewError
 from workbench.view import report
 from workbench.view.commands import add_commands
@@ -30,7 +30,8 @@ def unpack(path):
         part = data[entry["at"] : entry["at"] + entry["size"]]
         part = gzip.decompress(part) if entry["gzip"] else part
         blocks.append(json.loads(part) if entry["kind"] == "json" else np.frombuffer(part, "<" + entry["kind"]))
-    return doc, blocks
+    views = doc["views"]
+    return doc | views[0] | {"title": doc["title"]}, blocks
 
 
 @pytest.fixture(scope="module")
@@ -152,14 +153,14 @@ def test_ids_of_a_redacted_page_are_salted(tmp_path):
     from workbench.view.redaction import redaction
 
     prompts = PromptSet(texts=("a", "b"), ids=("alice", "bob"))
-    rule = redaction("all", columns=(), prompts=prompts)
+    rule = redaction("all", columns=(), prompts=[prompts])
     assert rule.token("alice") != rule.token("bob")
     assert rule.token("alice") not in hashlib.sha256(b"alice").hexdigest()
-    other = redaction("all", columns=(), prompts=PromptSet(texts=("a", "c"), ids=("alice", "bob")))
+    other = redaction("all", columns=(), prompts=[PromptSet(texts=("a", "c"), ids=("alice", "bob"))])
     assert other.token("alice") != rule.token("alice")
     for bad in (0, -1, True, "some", 1.5):
         with pytest.raises(ViewError, match="redact"):
-            redaction(bad, columns=(), prompts=prompts)
+            redaction(bad, columns=(), prompts=[prompts])
 
 
 def test_no_path_user_or_host_is_written(pair, results, full):

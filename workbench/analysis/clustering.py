@@ -12,6 +12,7 @@ import numpy.typing as npt
 from workbench.analysis.pca import fit_pca
 from workbench.analysis.projection import finite_rows
 from workbench.analysis.results import (
+    Figures,
     Provenance,
     Result,
     load_arrays,
@@ -114,15 +115,12 @@ class Clusters(Result):
         head += f", {self.n_noise:,} rows in none" if self.method == "hdbscan" else ""
         return "\n".join([head, *(f"  {size:>7,}  {name}" for size, name in zip(self.sizes, self.names, strict=True))])
 
-    def plot(self) -> Any:
-        """Draw the size of each cluster; colour a map with `labels` to see where they lie. A plotly figure."""
-        import plotly.graph_objects as go
+    def figures(self) -> Figures:
+        """The size of each cluster; colour a map with `labels` to see where they lie."""
+        from workbench.analysis.charts import bars
 
-        from workbench.analysis.charts import escape
-
-        figure = go.Figure(go.Bar(x=list(self.sizes), y=[escape(name) for name in self.names], orientation="h"))
-        figure.update_layout(title=str(self).split("\n", maxsplit=1)[0], xaxis_title="rows", template="plotly_white")
-        return figure
+        title = str(self).split("\n", maxsplit=1)[0]
+        return {"sizes": lambda: bars(self.names, self.sizes, title, "rows")}
 
     def save(self, path: str | Path) -> Path:
         """Write the clustering as `<path>.safetensors` and `<path>.json`."""

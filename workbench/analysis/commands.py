@@ -1,4 +1,4 @@
-"""Verbs of the analysis room: project, cluster, compare, probe, neighbours."""
+"""Verbs of the analysis room: project, cluster, compare, probe."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ workbench compare runs/fp32 runs/int8 --tap final_norm --json comparison.json"""
     "probe": """workbench probe runs/first --tap final_norm --label latitude --label longitude
 workbench probe runs/first --label continent --all-taps --groups country
 workbench probe runs/fp32 --tap final_norm --label continent --transfer runs/int8""",
-    "neighbours": """workbench neighbours runs/first --tap final_norm --row 17 --k 5
-workbench neighbours runs/first --tap final_norm --text "Paris is a city" --exclude-same-prompt""",
 }
 
 
@@ -50,17 +48,6 @@ def add_commands(verbs: SubParsers) -> None:
     compare.add_argument("--exclude-same-prompt", action="store_true", help="rows of one prompt are no neighbours")
     _common(compare, _compare, out=False)
     _add_probe(verbs)
-    near = _verb(verbs, "neighbours", "find the nearest rows of a tap")
-    near.add_argument("run_folder", type=Path, metavar="RUN")
-    _tap(near)
-    ask = near.add_mutually_exclusive_group(required=True)
-    ask.add_argument("--row", type=int, help="row id")
-    ask.add_argument("--text", help="text of a stored prompt, or a part of exactly one")
-    ask.add_argument("--difference", type=int, nargs=2, metavar="PROMPT", help="first prompt minus second")
-    near.add_argument("--k", type=int, default=10)
-    near.add_argument("--metric", choices=("cosine", "l2", "dot"), default="cosine")
-    near.add_argument("--exclude-same-prompt", action="store_true")
-    _common(near, _neighbours, out=False, seed=False)
 
 
 def _add_probe(verbs: SubParsers) -> None:
@@ -84,12 +71,11 @@ def _tap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tap", default="final_norm", help="tap (default: final_norm)")
 
 
-def _common(parser: argparse.ArgumentParser, run: Any, *, out: bool = True, seed: bool = True) -> None:
+def _common(parser: argparse.ArgumentParser, run: Any, *, out: bool = True) -> None:
     parser.add_argument("--json", type=Path, help="write the result as JSON")
     if out:
         parser.add_argument("--out", type=Path, help="save the result as PATH.safetensors and PATH.json")
-    if seed:
-        parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.set_defaults(run=run)
 
 
@@ -157,21 +143,4 @@ def _probe(options: argparse.Namespace) -> int:
         save_probe(made, options.out)
     if options.transfer:
         print(transfer(made, run, open_run(options.transfer), other_engine=True))
-    return _finish(made, options)
-
-
-def _neighbours(options: argparse.Namespace) -> int:
-    from workbench.analysis.neighbours import find_neighbours
-    from workbench.store import open_run
-
-    made = find_neighbours(
-        open_run(options.run_folder),
-        options.tap,
-        row=options.row,
-        text=options.text,
-        difference=tuple(options.difference) if options.difference else None,
-        k=options.k,
-        metric=options.metric,
-        exclude_same_prompt=options.exclude_same_prompt,
-    )
     return _finish(made, options)

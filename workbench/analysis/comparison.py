@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.drift import TapDrift, measure_drift
-from workbench.analysis.floors import CLAIM, Floor, as_floor, metrics_of
+from workbench.analysis.floors import CLAIM, Floor, as_floor
 from workbench.analysis.joining import Joined, join_rows
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.judging import ABOVE, EQUAL, NO_FLOOR, Verdict, judge
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.sampling import sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
@@ -30,31 +32,6 @@ if TYPE_CHECKING:
     from workbench.store import Run
 
 SAMPLE_ROWS = 4_000
-NO_FLOOR = "floor not measured"
-EQUAL = "bit-equal"
-WITHIN = "within the floor"
-ABOVE = "above the floor"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """What may be said of one tap.
-
-    Attributes
-    ----------
-    text : str
-        "bit-equal", "floor not measured", "within the floor" or "above the floor".
-    multiple : float or None
-        Mean error as a multiple of its floor; None without a floor, or where the floor is exactly 0.
-    worst_multiple : float or None
-        The same of the worst row.
-    multiples : mapping of metric to float or None
-    """
-
-    text: str
-    multiple: float | None
-    worst_multiple: float | None
-    multiples: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,13 +95,24 @@ class Comparison(Result):
         return tuple(drift.tap for drift in self.taps if self.verdicts[drift.tap].text == ABOVE)
 
     def rows_above(self, tap: str) -> I64:
-        """Joined rows whose error exceeds the floor's worst row, int64 [row], worst first; none without a floor."""
+        """Joined rows whose error exceeds the floor's worst row, int64 [row], worst first; none without a floor.
+
+        A run with more rows than the floor has such rows by chance; see `rows_above_by_chance`.
+        """
         least = self.floor.value(tap, "error_worst") if self.floor else None
         errors = self.tap(tap).errors
         if least is None:
             return np.empty(0, np.int64)
         order = np.argsort(-np.nan_to_num(errors, nan=-1.0), kind="stable")
         return order[errors[order] > CLAIM * least]
+
+    @property
+    def rows_above_by_chance(self) -> float | None:
+        """Most rows to expect above the floor's worst at a tap if this were one more repeat; None without a floor.
+
+        One more row exceeds the worst of n like rows with chance 1 / (n + 1).
+        """
+        return None if self.floor is None else self.n_rows / (self.floor.n_rows + 1)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """One line a tap: every measure, its verdict and multiple of the floor."""
@@ -171,19 +159,30 @@ class Comparison(Result):
             return part + f"{verdict.text}, {verdict.multiple:.3g}x"
         return part + verdict.text + (" (which is exactly 0)" if verdict.text == ABOVE else "")
 
-    def plot(self) -> Any:
-        """Draw mean and worst error by tap, with the floor where there is one; a plotly figure."""
+    def figures(self) -> Figures:
+        """By tap: error with its floor, cosine, CKA, neighbours in common."""
         from workbench.analysis.charts import lines
 
-        names = [drift.tap for drift in self.taps]
-        series = {
-            "mean error": [drift.error_mean for drift in self.taps],
-            "worst row": [drift.error_worst for drift in self.taps],
-        }
+        names, table = [drift.tap for drift in self.taps], self.columns()
+        ending = f", {self.n_rows:,} rows" + ("" if self.floor else f" ({NO_FLOOR})")
+        error: dict[str, npt.ArrayLike] = {"mean error": table["error_mean"], "worst row": table["error_worst"]}
         if self.floor:
-            series["floor of the mean"] = [self.floor.value(tap, "error_mean") or np.nan for tap in names]
-        title = f"Error by tap, {self.n_rows:,} rows" + ("" if self.floor else f" ({NO_FLOOR})")
-        return lines(names, series, title, "tap", "|b - a| / |a|", log=True)
+            error["floor of the mean"] = [self.floor.value(tap, "error_mean") or np.nan for tap in names]
+        cosine = {"cosine": "cosine_mean", "centred": "centred_cosine_mean", "permuted pairs": "centred_cosine_floor"}
+        others = {
+            "cosine": cosine,
+            "CKA": {"CKA": "cka", "z-scored": "cka_zscored"},
+            "neighbours in common": {"raw": "overlap", "z-scored": "overlap_zscored", "by chance": "overlap_chance"},
+        }
+
+        def by_tap(kind: str) -> Any:
+            series = {name: table[column] for name, column in others[kind].items()}
+            return lines(names, series, f"{kind} by tap{ending}", "tap", kind)
+
+        drawn: dict[str, Any] = {
+            "error": lambda: lines(names, error, f"Error by tap{ending}", "tap", "|b - a| / |a|", log=True)
+        }
+        return drawn | {kind: partial(by_tap, kind) for kind in others}
 
 
 def compare(
@@ -253,26 +252,6 @@ def compare(
         engine_a=str(run_a.engine_id), engine_b=str(run_b.engine_id), provenance=origin,
         predictions=_predictions(run_a, run_b, names, head, sample, seed),
     )  # fmt: skip
-
-
-def judge(drift: TapDrift, floor: Floor | None) -> Verdict:
-    """Say what may be said of a tap, given a floor."""
-    found = metrics_of(drift)
-    multiples: dict[str, float | None] = {}
-    for name, value in found.items():
-        least = floor.value(drift.tap, name) if floor else None
-        multiples[name] = value / least if least else None
-    mean = "error_mean" if "error_mean" in found else "cka_distance"
-    least = floor.value(drift.tap, mean) if floor else None
-    if drift.equal_rows == drift.n_rows:
-        text = EQUAL
-    elif least is None:
-        text = NO_FLOOR
-    else:
-        text = ABOVE if found.get(mean, 0.0) > CLAIM * least else WITHIN
-    return Verdict(
-        text=text, multiple=multiples.get(mean), worst_multiple=multiples.get("error_worst"), multiples=multiples
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +364,10 @@ def _notes(a: Run, b: Run, joined: Joined, floor: Floor | None) -> list[str]:
         notes.append("the floor was measured with another engine than these two")
     if floor and floor.prompts_hash != a.prompts.content_hash:
         sizes = f"{floor.n_rows:,} rows against {len(joined):,} here"
+        notes.append(f"the floor was measured on another prompt set, such as a sample ({sizes})")
+    if floor and len(joined) > floor.n_rows:
         notes.append(
-            f"the floor was measured on another prompt set, such as a sample ({sizes}): a worst row grows with rows"
+            f"worst rows are held against the floor as the worst to expect among {floor.n_rows:,} rows, as many as it "
+            f"has; up to {len(joined) / (floor.n_rows + 1):,.0f} rows may lie above its worst by chance"
         )
     return notes

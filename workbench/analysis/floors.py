@@ -11,21 +11,19 @@ is a multiple of its floor, and nothing is said to differ below `CLAIM` times it
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.results import plain, run_id
+from workbench.analysis.results import plain
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from workbench.analysis.drift import TapDrift
-    from workbench.store import Run
 
 SCHEMA = "workbench.floor/1"
 CLAIM = (
@@ -106,40 +104,6 @@ def metrics_of(drift: TapDrift) -> dict[str, float]:
     if drift.equal_rows == drift.n_rows:
         values = dict.fromkeys(values, 0.0)  # CKA and the like have rounding of their own
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
-
-
-def make_floor(reference: Run, repeats: Sequence[tuple[str, Run]], **options: Any) -> Floor:
-    """Measure a floor from runs that should be equal.
-
-    Parameters
-    ----------
-    reference : Run
-    repeats : sequence of (kind, Run)
-        `kind` says what was changed, one of `KINDS` or a text of your own.
-    **options
-        As for `compare`; the same must be used when the floor is.
-
-    Raises
-    ------
-    AnalysisError
-        If there is no repeat.
-    """
-    from workbench import __version__
-    from workbench.analysis.comparison import compare
-
-    if not repeats:
-        raise AnalysisError("a noise floor needs at least one repeat", "none", "Extract the same prompts again.")
-    found, n_rows = [], 0
-    for kind, run in repeats:
-        compared = compare(reference, run, **options)
-        n_rows = max(n_rows, compared.n_rows)
-        taps = {drift.tap: metrics_of(drift) for drift in compared.taps}
-        found.append(Repeat(kind=kind, run_id=run_id(run), engine_id=str(run.engine_id), taps=taps))
-    return Floor(
-        engine_id=str(reference.engine_id), prompts_hash=str(reference.prompts.content_hash), n_rows=n_rows,
-        repeats=tuple(found), created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        workbench=__version__,
-    )  # fmt: skip
 
 
 def load_floor(path: str | Path) -> Floor:

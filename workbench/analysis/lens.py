@@ -8,13 +8,14 @@ of rows, so that [row, d_vocab] never stands in memory whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.joining import join_rows
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.sampling import sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
@@ -163,13 +164,17 @@ class Lens(Result):
             lines.append(f"  {tap:<{width}}  {part}, entropy {table['entropy'][i]:.2f} nats")
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw agreement and entropy by tap; a plotly figure."""
+    def figures(self) -> Figures:
+        """By tap: agreement with the last, divergence from it, entropy."""
         from workbench.analysis.charts import lines
 
-        table = self.columns()
-        series = {"agreement": table["agreement"], "entropy (nats)": table["entropy"]}
-        return lines(list(self.taps), series, str(self).split("\n", maxsplit=1)[0], "tap", "")
+        table, title = self.columns(), str(self).split("\n", maxsplit=1)[0]
+        units = {"agreement": "share of the rows", "divergence": "nats", "entropy": "nats"}
+
+        def by_tap(name: str) -> Any:
+            return lines(self.taps, {name: table[name]}, title, "tap", f"{name} ({units[name]})")
+
+        return {name: partial(by_tap, name) for name in units}
 
 
 def logit_lens(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.errors import AnalysisError
 from workbench.index.exact import ExactIndex, Metric
 
@@ -55,17 +55,11 @@ class NearRows(Result):
         lines += [f"  {score:.4f}  row {row}, token {token}: {text[:80]!r}" for score, row, token, text in found]
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw the scores; a plotly figure."""
-        import plotly.graph_objects as go
+    def figures(self) -> Figures:
+        """The scores, nearest first."""
+        from workbench.analysis.charts import bars
 
-        from workbench.analysis.charts import escape
-
-        figure = go.Figure(go.Bar(x=self.scores, y=[escape(text, 60) for text in self.texts], orientation="h"))
-        figure.update_layout(
-            title=escape(f"Nearest to {self.question}"), xaxis_title=self.metric, template="plotly_white"
-        )
-        return figure
+        return {"scores": lambda: bars(self.texts, self.scores, f"Nearest to {self.question}", self.metric)}
 
 
 def find_neighbours(
@@ -80,6 +74,7 @@ def find_neighbours(
     metric: Metric = "cosine",
     exclude_same_prompt: bool = False,
     index: ExactIndex | None = None,
+    question: str | None = None,
 ) -> NearRows:
     """Find the nearest rows of a tap, exactly.
 
@@ -92,7 +87,7 @@ def find_neighbours(
     vector : float [d_model]
     text : str
         Text of a stored prompt, or a part of exactly one; its last row is the question. A text that was never extracted
-        has no state here.
+        has no state here: `workbench.neighbours` reads it with an engine.
     difference : (int, int)
         Two prompt numbers: the question is the last row of the first minus that of the second.
     k : int
@@ -100,6 +95,8 @@ def find_neighbours(
         Whether other rows of the question's prompt are left out.
     index : ExactIndex, optional
         Kept from an earlier question, with its row norms.
+    question : str, optional
+        What a vector is, in words.
 
     Raises
     ------
@@ -112,7 +109,8 @@ def find_neighbours(
         raise AnalysisError("neighbours need one of row, vector, text or difference", got, "Give exactly one.")
     places = np.asarray(run.token_index(), np.int64)
     prompts = np.asarray(run.prompt_of_rows(), np.int64)
-    query, own, question = _question(run, tap, asked)
+    query, own, said = _question(run, tap, asked)
+    question = question or said
     index = index or ExactIndex(run.tap(tap), metric=metric)
     groups = query_groups = None
     if own is not None:
@@ -150,7 +148,7 @@ def _question(run: Run, tap: str, asked: dict[str, Any]) -> tuple[F32, int | Non
         found = find_prompts(run, asked["text"])
         exact = [i for i in found if (run.prompts.texts[i] or "").casefold() == asked["text"].casefold()]
         if len(found) != 1 and not exact:
-            do = "Give more of the text, or extract it first."
+            do = "Give more of the text; a new text needs an engine: workbench.neighbours(run, text=..., engine=...)."
             raise AnalysisError("the text must name one stored prompt", f"{len(found)} that hold it", do)
         row = _last_row(run, int(exact[0] if exact else found[0]))
         return array[row], row, f"prompt {run.prompts.texts[int(found[0])]!r}"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.pca import fit_pca
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -63,16 +63,17 @@ class PromptPair(Result):
             lines.append(f"  {tap}: distance {np.nanmean(row):.3g} mean, {np.nanmax(row):.3g} largest")
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw both paths through the taps; a plotly figure."""
-        import plotly.graph_objects as go
+    def figures(self) -> Figures:
+        """Both paths through the taps, and the distance of each aligned pair."""
+        from workbench.analysis.charts import lines, paths
 
-        figure = go.Figure()
-        for side, prompt in enumerate(self.prompts):
-            x, y = self.paths[:, side].T
-            figure.add_trace(go.Scatter(x=x, y=y, mode="lines+markers", name=f"prompt {prompt}", text=list(self.taps)))
-        figure.update_layout(title="Last token through the taps, one frame", template="plotly_white")
-        return figure
+        names = [f"prompt {prompt}" for prompt in self.prompts]
+        each = {f"tokens {a} and {b}": self.distances[:, i] for i, (a, b) in enumerate(self.aligned.tolist())}
+        title = "Last token through the taps, one frame"
+        return {
+            "paths": lambda: paths({name: self.paths[:, i] for i, name in enumerate(names)}, self.taps, title),
+            "distances": lambda: lines(self.taps, each, "Distance of aligned tokens", "tap", "|b - a| / |a|"),
+        }
 
 
 def align_tokens(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[I64, npt.NDArray[np.bool_]]:

@@ -8,6 +8,7 @@ arXiv:1909.03368), and what the token id alone predicts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from workbench.analysis.probe_scores import (
     scores_of,
     token_outputs,
 )
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.showing import Show, shown
 from workbench.analysis.threads import few_threads
 from workbench.errors import AnalysisError
@@ -174,15 +175,18 @@ class Probe(Result):
             lines.append(f"  selectivity {self.selectivity:.3f} (score minus random labels per token)")
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw truth against held-out prediction, or the confusion table; a plotly figure."""
+    def figures(self) -> Figures:
+        """Truth against held-out prediction of each target, or the confusion table."""
         from workbench.analysis.charts import confusion, scatter
 
+        title, guess = str(self).split("\n", maxsplit=1)[0], self.predictions
         if self.task == "classification":
-            return confusion(self.truth[:, 0], self.predictions.argmax(axis=1), self.classes, str(self).split("\n")[0])
-        return scatter(
-            self.truth[:, 0], self.predictions[:, 0], str(self).split("\n")[0], self.labels[0], "held-out prediction"
-        )
+            return {"confusion": lambda: confusion(self.truth[:, 0], guess.argmax(axis=1), self.classes, title)}
+
+        def of_target(at: int) -> Any:
+            return scatter(self.truth[:, at], guess[:, at], title, self.labels[at], "held-out prediction")
+
+        return {name: partial(of_target, at) for at, name in enumerate(self.labels)}
 
 
 def fit_probe(

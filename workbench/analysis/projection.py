@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from workbench.analysis.pca import Pca, fit_pca
 from workbench.analysis.results import (
+    Figures,
     Provenance,
     Result,
     load_arrays,
@@ -133,7 +134,16 @@ class Projection(Result):
             text += f"; two components hold {self.explained[:2].sum():.1%} of the variance"
         return text + (f"; {self.left_out} rows with inf or NaN left out" if self.left_out else "")
 
-    def plot(self, colours: Sequence[Any] | None = None, text: Sequence[str] | None = None) -> Any:
+    def figures(self) -> Figures:
+        """The map, and for principal components the share of the variance of each."""
+        from workbench.analysis.charts import bars
+
+        title = f"Variance of {self.tap} by component"
+        names = [f"component {at + 1}" for at in range(len(self.explained))]
+        drawn: dict[str, Any] = {"map": self.draw}
+        return drawn | ({"variance": lambda: bars(names, self.explained, title, "share")} if names else {})
+
+    def draw(self, colours: Sequence[Any] | None = None, text: Sequence[str] | None = None) -> Any:
         """Draw the map; `colours` and `text` hold one value a row. A plotly figure."""
         from workbench.analysis.charts import scatter
 

@@ -11,7 +11,7 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import AnalysisError
+from workbench.escaping import escape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from workbench.store import Run
 
 INLINE_VALUES = 4096  # larger arrays appear in JSON as shape and hash
+SHOWN_LINES = 8  # of a result's table in a notebook
+Figures = Mapping[str, Callable[[], Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +96,24 @@ def provenance(
     )
 
 
+def joined_provenance(parts: Sequence[Provenance], n_rows: int) -> Provenance:
+    """Provenance of a result that was made of other results rather than of runs; empty where these are plain arrays."""
+    from workbench import __version__
+
+    def each(name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(value for part in parts for value in getattr(part, name)))
+
+    versions = {"workbench": __version__, "numpy": np.__version__}
+    for part in parts:
+        versions |= part.versions
+    return Provenance(
+        runs=each("runs"), engines=each("engines"), prompts=each("prompts"), taps=each("taps"),
+        seed=parts[0].seed if parts else 0, parameters={"of": [plain(part.parameters) for part in parts]},
+        n_rows=n_rows, sampling=parts[0].sampling if parts else "labels given as arrays", versions=versions,
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+
+
 def run_id(run: Run) -> str:
     """Read the id of a run from its manifest."""
     manifest: Any = run.manifest
@@ -105,6 +126,7 @@ class Result:
 
     __slots__ = ()
     kind: ClassVar[str] = "result"
+    provenance: Provenance
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Give the result's table: one array a column, all of one length."""
@@ -127,6 +149,65 @@ class Result:
             {name: list(values) if values.ndim > 1 else values for name, values in self.columns().items()}
         )
 
+    def figures(self) -> Figures:
+        """Name the figures that `plot` draws; the first is the one to see first."""
+        raise NotImplementedError
+
+    def plot(self, which: str | None = None) -> Any:
+        """Draw one of `figures()`, the first by default; a plotly `FigureWidget`.
+
+        Raises
+        ------
+        AnalysisError
+            If there is no figure of that name.
+        """
+        offered = self.figures()
+        name = next(iter(offered)) if which is None else which
+        if name not in offered:
+            raise AnalysisError(f"a figure is one of {', '.join(offered)}", repr(which)[:60], "Choose one of them.")
+        return offered[name]()
+
+    def controls(self) -> Any:
+        """Show all `figures()`, one at a time, with a menu; an ipywidgets box."""
+        from workbench.analysis.charts import with_controls
+
+        return with_controls(self.figures())
+
+    def to_html(self, out: str | Path | None = None, *runs: Run, **options: Any) -> Path:
+        """Write the result as one offline page.
+
+        Parameters
+        ----------
+        out : path, optional
+            By default the kind of the result, in the current folder.
+        *runs : Run
+            The runs that it was made of: they bring prompts, maps and the contracts of the engines onto the page.
+        **options
+            As for `workbench.report`.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from workbench import report  # by the front door: pages are made further right, and know every kind of result
+
+        return report(*runs, self, out=out or f"{self.kind.replace(' ', '-')}.html", **options)
+
+    def _repr_html_(self) -> str:
+        """Summary and first lines as escaped markup; what a notebook shows, also without a kernel."""
+        table = self.columns()
+        n = min((len(values) for values in table.values()), default=0)
+        heads = "".join(f"<th>{escape(name[:60])}</th>" for name in table)
+        shown = (
+            "".join(f"<td>{_cell(values[i])}</td>" for values in table.values()) for i in range(min(n, SHOWN_LINES))
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in shown)
+        more = f"<p>{n - SHOWN_LINES:,} more in columns()</p>" if n > SHOWN_LINES else ""
+        grid = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}" if n else ""
+        text = "<br>".join(escape(line[:300]) for line in str(self).splitlines())
+        return f"<div><p>{text}</p>{grid}</div>"
+
     def as_dict(self) -> dict[str, Any]:
         """Give all fields as plain JSON values; arrays above `INLINE_VALUES` values as shape, dtype and sha256."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -137,6 +218,12 @@ class Result:
     def to_json(self, *, indent: int | None = None) -> str:
         """Write the result as JSON; NaN and infinity become null."""
         return json.dumps(self.as_dict(), indent=indent, sort_keys=True, allow_nan=False)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return escape(str(value.shape))
+    return escape(f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)[:80])
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - a table of cases

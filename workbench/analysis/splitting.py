@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.comparison import Comparison, compare
-from workbench.analysis.results import Provenance, Result
+from workbench.analysis.results import Figures, Provenance, Result
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -56,13 +56,17 @@ class ErrorSplit(Result):
             lines.append(f"  {tap}: {parts}")
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw the three errors by tap; a plotly figure."""
+    def figures(self) -> Figures:
+        """The three errors by tap: of the mean row and of the worst."""
         from workbench.analysis.charts import lines
 
-        table = self.columns()
-        series = {name: table[f"{name}_error"] for name in ("dtype", "engine", "total")}
-        return lines(table["tap"].tolist(), series, str(self).split("\n", maxsplit=1)[0], "tap", "error", log=True)
+        table, title = self.columns(), str(self).split("\n", maxsplit=1)[0]
+
+        def by_tap(which: str) -> Any:
+            series = {name: table[f"{name}_{which}"] for name in ("dtype", "engine", "total")}
+            return lines(table["tap"].tolist(), series, title, "tap", f"{which} |b - a| / |a|", log=True)
+
+        return {"mean error": lambda: by_tap("error"), "worst row": lambda: by_tap("worst")}
 
 
 def split_error(

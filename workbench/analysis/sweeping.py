@@ -15,7 +15,7 @@ from workbench.analysis.folds import grouped_folds
 from workbench.analysis.labels import at_most, label_rows
 from workbench.analysis.probe_scores import scores_of
 from workbench.analysis.probing import FIT_ROWS, Probe, probe_states
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.showing import Show, shown
 from workbench.analysis.threads import SMALL_WIDTH, few_threads
 from workbench.errors import AnalysisError
@@ -72,15 +72,20 @@ class Sweep(Result):
             )
         return "\n".join(lines)
 
-    def plot(self) -> Any:
-        """Draw score, interval and control by tap; a plotly figure."""
+    def figures(self) -> Figures:
+        """Score by tap with its 95% interval and its control; the score of each target where there are several."""
         from workbench.analysis.charts import lines
 
-        table = self.columns()
-        series = {name: table[name] for name in ("score", "low", "high", "control")}
-        return lines(
-            table["tap"].tolist(), series, f"Probe of {', '.join(self.probes[0].labels)} by tap", "tap", "score"
-        )
+        table, probe = self.columns(), self.probes[0]
+        title = f"Probe of {', '.join(probe.labels)} by tap"
+        main = {"score": table["score"], "shuffled labels": table["control"], "token id alone": table["token_baseline"]}
+        each = {name: table[f"score of {name}"] for name in probe.scores}
+        band = ("95% interval", table["low"], table["high"])
+        taps = table["tap"].tolist()
+        made: dict[str, Any] = {"score": lambda: lines(taps, main, title, "tap", "score", band=band)}
+        if len(each) > 1:
+            made["targets"] = lambda: lines(taps, each, title, "tap", "score")
+        return made
 
 
 def sweep_probe(
@@ -139,24 +144,40 @@ def sweep_probe(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LearningCurve:
+class LearningCurve(Result):
     """Held-out score against the number of groups that the models were fitted on.
 
     Attributes
     ----------
+    labels : tuple of str
     groups : int64 [step]
         Mean number of training groups.
     scores, spread : float64 [step]
         Mean and standard deviation over folds.
     """
 
+    kind: ClassVar[str] = "learning curve"
+    labels: tuple[str, ...]
     groups: I64
     scores: F64
     spread: F64
+    provenance: Provenance
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """One line a step: training groups, score, spread over folds."""
+        return {"groups": self.groups, "score": self.scores, "spread": self.spread}
 
     def __str__(self) -> str:
         steps = zip(self.groups, self.scores, self.spread, strict=True)
         return ", ".join(f"{n} groups {score:.3f} +- {spread:.3f}" for n, score, spread in steps)
+
+    def figures(self) -> Figures:
+        """Score by number of training groups, with the spread over folds."""
+        from workbench.analysis.charts import lines
+
+        band = ("spread over folds", self.scores - self.spread, self.scores + self.spread)
+        names, title = [f"{n:,}" for n in self.groups], f"Probe of {', '.join(self.labels)} by training groups"
+        return {"score": lambda: lines(names, {"score": self.scores}, title, "training groups", "score", band=band)}
 
 
 def learning_curve(
@@ -194,8 +215,11 @@ def learning_curve(
             scores.append(float(np.nanmean(scores_of(probe.task, probe.truth[test], made.outputs[0][part == 0]))))
             counts.append(len(chosen))
         steps.append((round(float(np.mean(counts))), scores))
+    options = {**probe.provenance.parameters, "shares": list(shares)}
     return LearningCurve(
+        labels=probe.labels,
         groups=np.array([n for n, _ in steps], np.int64),
         scores=np.array([np.mean(s) for _, s in steps]),
         spread=np.array([np.std(s) for _, s in steps]),
+        provenance=provenance([run], taps=[probe.tap], seed=seed, n_rows=probe.n_rows, parameters=options),
     )

@@ -15,14 +15,18 @@ import numpy.typing as npt
 from workbench.analysis.crossval import fit_readout
 from workbench.analysis.joining import join_rows
 from workbench.analysis.probe_scores import group_interval, scores_of
-from workbench.analysis.results import Provenance, Result, provenance
+from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.ridge import fit_standard
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
+    from workbench.analysis.labels import Task
     from workbench.analysis.probing import Probe
+    from workbench.analysis.sweeping import Sweep
     from workbench.index.blocks import F64, I64
     from workbench.store import Run
+
+FLIP = 0.1  # of the labels' spread: a predicted number that moves farther counts as flipped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -36,22 +40,40 @@ class Transfer(Result):
         95% interval over groups.
     floor_score : float or None
         Score on a repeat of the home run: what repeating alone changes; None where no repeat was given.
-    flips : int64 [row]
+    rows : int64 [row]
+        Rows (ids of the home run) that both runs hold.
+    truth : float64 [row, target]
+    home, away : float64 [row, output]
+        Held-out predictions on each run: values, or one score a class.
+    moved : float64 [row]
+        How far the prediction moved: largest change over targets in standard deviations of the labels, or mean change
+        of the class scores in standard deviations of these.
+    floor_moved : float64 [row] or None
+        The same on the repeat, for the rows that it holds.
+    flips : int64 [flip]
         Rows (ids of the home run) whose class differs, or whose prediction moves by more than a tenth of the labels'
-        spread; `floor_flips` how many do on the repeat.
+        spread, farthest moved first; `floor_flips` how many do on the repeat.
     flip_prompts : tuple of str
         Prompt ids of those rows.
     shift : float
-        Mean absolute change of the first output, in standard deviations of the labels (or of the class scores).
+        Mean absolute change of the outputs, in standard deviations of the labels (or of the class scores).
     """
 
     kind: ClassVar[str] = "transfer"
     tap: str
     labels: tuple[str, ...]
+    task: Task
+    classes: tuple[str, ...]
     score_home: float
     score_away: float
     interval_away: tuple[float, float]
     floor_score: float | None
+    rows: I64
+    truth: F64
+    home: F64
+    away: F64
+    moved: F64
+    floor_moved: F64 | None
     flips: I64
     floor_flips: int | None
     flip_prompts: tuple[str, ...]
@@ -59,9 +81,36 @@ class Transfer(Result):
     n_rows: int
     provenance: Provenance
 
+    @property
+    def agreement(self) -> float:
+        """Share of the rows that do not flip."""
+        return 1 - len(self.flips) / max(1, self.n_rows)
+
+    @property
+    def floor_agreement(self) -> float | None:
+        """The same on the repeat; None where there was none."""
+        if self.floor_flips is None or self.floor_moved is None:
+            return None
+        return 1 - self.floor_flips / max(1, len(self.floor_moved))
+
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The rows that flip, with their prompts."""
-        return {"row": self.flips, "prompt": np.array(self.flip_prompts, dtype=object)}
+        """The rows that flip, farthest moved first: prompt, label, both predictions, how far they moved."""
+        at = self.places
+        table: dict[str, npt.NDArray[Any]] = {"row": self.flips, "prompt": np.array(self.flip_prompts, dtype=object)}
+        if self.task == "classification":
+            names = np.array(self.classes, dtype=object)
+            table["label"] = names[self.truth[at, 0].astype(np.int64)]
+            table |= {"home": names[self.home[at].argmax(axis=1)], "away": names[self.away[at].argmax(axis=1)]}
+        else:
+            for i, name in enumerate(self.labels):
+                table |= {name: self.truth[at, i], f"{name} home": self.home[at, i], f"{name} away": self.away[at, i]}
+        return table | {"moved": self.moved[at]}
+
+    @property
+    def places(self) -> I64:
+        """Where the flipped rows stand in `rows`, int64 [flip]."""
+        order = np.argsort(self.rows)
+        return np.asarray(order[np.searchsorted(self.rows, self.flips, sorter=order)], np.int64)
 
     def __str__(self) -> str:
         floor = "floor not measured" if self.floor_score is None else f"a repeat gives {self.floor_score:.3f}"
@@ -73,15 +122,21 @@ class Transfer(Result):
             f"{len(self.flips)} of {self.n_rows} rows flip{flips}"
         )
 
-    def plot(self) -> Any:
-        """Draw the three scores; a plotly figure."""
-        import plotly.graph_objects as go
+    def figures(self) -> Figures:
+        """The scores, and how many rows moved how far."""
+        from workbench.analysis.charts import bars, lines
 
-        names = ["home", "other build"] + ([] if self.floor_score is None else ["repeat"])
-        scores = [self.score_home, self.score_away] + ([] if self.floor_score is None else [self.floor_score])
-        figure = go.Figure(go.Bar(x=names, y=scores))
-        figure.update_layout(title=str(self)[:160], yaxis_title="score", template="plotly_white")
-        return figure
+        scores = {"home": self.score_home, "other build": self.score_away}
+        scores |= {} if self.floor_score is None else {"repeat": self.floor_score}
+        shares = np.linspace(0, 1, 101)
+        curves = {"other build": np.quantile(self.moved, shares)}
+        curves |= {} if self.floor_moved is None else {"repeat": np.quantile(self.floor_moved, shares)}
+        title = str(self)[:160]
+        names = [f"{share:.0%}" for share in shares]
+        return {
+            "scores": lambda: bars(list(scores), list(scores.values()), title, "score"),
+            "moves": lambda: lines(names, curves, title, "share of the rows", "moved by at most"),
+        }
 
 
 def transfer(probe: Probe, home: Run, away: Run, *, other_engine: bool = False, repeat: Run | None = None) -> Transfer:
@@ -108,30 +163,76 @@ def transfer(probe: Probe, home: Run, away: Run, *, other_engine: bool = False, 
     if str(away.engine_id) != probe.engine_id and not other_engine:
         do = "Set other_engine=True to measure transfer."
         raise AnalysisError("a probe reads states of its own engine", f"engine {str(away.engine_id)[:12]}", do)
-    at, outputs_home, outputs_away = _outputs(probe, home, away)
-    truth = probe.truth[at]
-    rows = probe.rows[at]
+    there = _read(probe, home, away)
+    again = None if repeat is None else _read(probe, home, repeat)
+    flips = there.at[there.flipped][np.argsort(-there.moved[there.flipped], kind="stable")]
+    rows = probe.rows[flips]
     prompts = np.asarray(home.prompt_of_rows(), np.int64)[rows]
-    score_home, score_away = (
-        float(np.nanmean(scores_of(probe.task, truth, outputs))) for outputs in (outputs_home, outputs_away)
-    )
-    flipped, shift = _flips(probe, truth, outputs_home, outputs_away)
-    again = None if repeat is None else _outputs(probe, home, repeat)
-    floor_score = floor_flips = None
-    if again is not None:
-        there = probe.truth[again[0]]
-        floor_score = float(np.nanmean(scores_of(probe.task, there, again[2])))
-        floor_flips = int(_flips(probe, there, again[1], again[2])[0].sum())
+    truth = probe.truth[there.at]
     runs = [home, away] if repeat is None else [home, away, repeat]
     return Transfer(
-        tap=probe.tap, labels=probe.labels, score_home=score_home, score_away=score_away,
-        interval_away=group_interval(probe.task, truth, outputs_away, probe.groups[at]),
-        floor_score=floor_score, flips=rows[flipped], floor_flips=floor_flips,
-        flip_prompts=tuple(str(home.prompts.ids[prompt]) for prompt in prompts[flipped]), shift=shift, n_rows=len(at),
+        tap=probe.tap, labels=probe.labels, task=probe.task, classes=probe.classes,
+        score_home=_score(probe, there.at, there.home), score_away=_score(probe, there.at, there.away),
+        interval_away=group_interval(probe.task, truth, there.away, probe.groups[there.at]),
+        floor_score=None if again is None else _score(probe, again.at, again.away),
+        rows=probe.rows[there.at], truth=truth, home=there.home, away=there.away, moved=there.moved,
+        floor_moved=None if again is None else again.moved, flips=rows,
+        floor_flips=None if again is None else int(again.flipped.sum()),
+        flip_prompts=tuple(str(home.prompts.ids[prompt]) for prompt in prompts), shift=there.shift,
+        n_rows=len(there.at),
         provenance=provenance(
-            runs, taps=[probe.tap], seed=probe.provenance.seed, n_rows=len(at), parameters=probe.provenance.parameters
+            runs, taps=[probe.tap], seed=probe.provenance.seed, n_rows=len(there.at),
+            parameters=probe.provenance.parameters,
         ),
     )  # fmt: skip
+
+
+def transfer_sweep(
+    sweep: Sweep, home: Run, away: Run, *, other_engine: bool = False, repeat: Run | None = None
+) -> tuple[Transfer, ...]:
+    """Read the probes of a sweep on another run, tap by tap; taps that a run lacks are left out.
+
+    Raises
+    ------
+    AnalysisError
+        As for `transfer`; or if the runs share no tap of the sweep.
+    """
+    runs = [home, away] if repeat is None else [home, away, repeat]
+    shared = [probe for probe in sweep.probes if all(probe.tap in run.taps for run in runs)]
+    if not shared:
+        got = ", ".join(probe.tap for probe in sweep.probes)
+        raise AnalysisError("the runs must hold a tap of the sweep", got, "Extract one with both engines.")
+    return tuple(transfer(probe, home, away, other_engine=other_engine, repeat=repeat) for probe in shared)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """Held-out predictions of the rows that two runs hold: `at` are places in the probe."""
+
+    at: I64
+    home: F64
+    away: F64
+    flipped: npt.NDArray[np.bool_]
+    moved: F64
+    shift: float
+
+
+def _read(probe: Probe, home: Run, away: Run) -> _Reading:
+    at, here, there = _outputs(probe, home, away)
+    change = np.abs(here - there)
+    if probe.task == "classification":
+        flipped = here.argmax(axis=1) != there.argmax(axis=1)
+        change /= float(here.std()) or 1.0
+        moved = change.mean(axis=1)
+    else:
+        change /= np.maximum(probe.truth[at].std(axis=0), 1e-300)
+        moved = change.max(axis=1)
+        flipped = moved > FLIP
+    return _Reading(at=at, home=here, away=there, flipped=flipped, moved=moved, shift=float(change.mean()))
+
+
+def _score(probe: Probe, at: I64, outputs: F64) -> float:
+    return float(np.nanmean(scores_of(probe.task, probe.truth[at], outputs)))
 
 
 def _outputs(probe: Probe, home: Run, away: Run) -> tuple[I64, F64, F64]:
@@ -159,13 +260,3 @@ def _outputs(probe: Probe, home: Run, away: Run) -> tuple[I64, F64, F64]:
         here[test] = standard.apply(states[at[test]]) @ weights[0] + bias[0]
         there[test] = standard.apply(other[test]) @ weights[0] + bias[0]
     return at, here, there
-
-
-def _flips(probe: Probe, truth: F64, here: F64, there: F64) -> tuple[npt.NDArray[np.bool_], float]:
-    if probe.task == "classification":
-        flipped = here.argmax(axis=1) != there.argmax(axis=1)
-        spread = float(here.std()) or 1.0
-        return flipped, float(np.abs(here - there).mean() / spread)
-    spread_of = np.maximum(truth.std(axis=0), 1e-300)
-    moved = np.abs(here - there) / spread_of
-    return (moved > 0.1).any(axis=1), float(moved.mean())

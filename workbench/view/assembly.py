@@ -8,150 +8,135 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ViewError
 from workbench.view.blocks import Blocks
 from workbench.view.cluster_section import cluster_column, cluster_section
-from workbench.view.columns import ViewColumn, column_of
+from workbench.view.columns import column_of
 from workbench.view.comparison_section import comparison_columns, comparison_section, drift_clause
-from workbench.view.document import Heading, Pieces, build_document
+from workbench.view.document import Heading, Pieces, build_page, build_view
 from workbench.view.facts import facts_of, view_facts
 from workbench.view.framing import frames_of, projections_for
+from workbench.view.given import MAX_RUNS, Given
+from workbench.view.lone import lone_view
 from workbench.view.probe_section import prediction_columns, probe_sections
-from workbench.view.provenance import engine_name, provenance_section, run_id
+from workbench.view.provenance import provenance_section, run_id
 from workbench.view.redaction import Redaction, redaction
+from workbench.view.result_sections import result_section
 from workbench.view.rows import DrawnRows, drawn_rows, row_pieces
-from workbench.view.wording import NO_FLOOR, headline
+from workbench.view.transfer_section import transfer_columns, transfer_sections
+from workbench.view.wording import floor_words, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from workbench.analysis import Clusters, Comparison, Probe, Projection
     from workbench.store import Run
+    from workbench.view.columns import ViewColumn
 
-MAX_RUNS = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Given:
-    """What a report was given, by kind."""
-
-    runs: tuple[Run, ...]
-    projections: tuple[Projection, ...]
-    clusters: tuple[Clusters, ...]
-    probes: tuple[Probe, ...]
-    comparisons: tuple[Comparison, ...]
+TITLE = "Hidden-state report"
 
 
-def sort_given(run: Run, more: Sequence[Any], projections: Sequence[Projection] = ()) -> Given:
-    """Sort runs and results.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Options of `report` that the document depends on; see there."""
 
-    Raises
-    ------
-    ViewError
-        If something is neither, there are too many runs, or a result is of another run.
-    """
-    from workbench.store import Run as StoredRun
-
-    runs: list[Run] = [run]
-    found: dict[str, list[Any]] = {"projection": list(projections), "clusters": [], "probe": [], "comparison": []}
-    for item in more:
-        kind = getattr(item, "kind", None)
-        if isinstance(item, StoredRun):
-            runs.append(item)
-        elif isinstance(kind, str) and kind in found:
-            found[kind].append(item)
-        else:
-            do = f"Pass runs and results: {', '.join(found)}."
-            raise ViewError("a report is made of runs and results", f"{type(item).__name__}", do)
-    if len(runs) > MAX_RUNS:
-        raise ViewError("a report shows one or two runs", f"{len(runs)}", "Make one report for each pair.")
-    _check_owner(runs, [result for results in found.values() for result in results])
-    return Given(
-        runs=tuple(runs),
-        projections=tuple(found["projection"]),
-        clusters=tuple(found["clusters"]),
-        probes=tuple(found["probe"]),
-        comparisons=tuple(found["comparison"]),
-    )
+    date: str
+    color: str | None
+    title: str | None
+    redact: int | str | None
+    keep_columns: Collection[str]
+    token_text: Callable[[int], str] | None
+    limit: int
+    seed: int
+    compress: bool
 
 
-def _check_owner(runs: Sequence[Run], results: Sequence[Any]) -> None:
-    known = {run_id(run) for run in runs}
-    for result in results:
-        strange = set(result.provenance.runs) - known - {""}
-        if strange:
-            got = f"a {result.kind} of run {min(strange)[:12]}"
-            raise ViewError("results must belong to the runs of the report", got, "Pass that run too, or leave it out.")
+def assemble(views: Sequence[Given], options: Options) -> tuple[dict[str, Any], bytes]:
+    """Build the document and its buffer."""
+    prompts = [run.prompts for view in views for run in view.runs[:1]]
+    made_of = [text for view in views for result in (*view.results, *view.projections) for text in _marks(result)]
+    rule = redaction(options.redact, columns=options.keep_columns, prompts=prompts, salt=made_of)
+    blocks = Blocks(compress=options.compress)
+    parts = [_view(view, options, rule, blocks, only=len(views) == 1) for view in views]
+    if len(parts) > 1 and options.color is not None and not rule.active:
+        _check_colour(parts, options.color)
+    title = (options.title if rule.keep != 0 else None) or TITLE
+    one: dict[str, Any] = parts[0] if len(parts) == 1 else {"headline": _count(parts), "facts": ()}
+    heading = Heading(title=title, headline=one["headline"], facts=one["facts"], date=options.date)
+    return build_page(heading, parts, rule, blocks), blocks.joined()
 
 
-def assemble(
-    given: Given,
-    *,
-    color: str | None,
-    title: str | None,
-    redact: int | str | None,
-    keep_columns: Collection[str],
-    token_text: Callable[[int], str] | None,
-    date: str,
-    limit: int,
-    seed: int,
-    compress: bool,
-    selections: Mapping[str, Sequence[int]] | None = None,
-) -> tuple[dict[str, Any], bytes]:
-    """Build document and buffer; see `report` for the options."""
+def _marks(result: Any) -> Sequence[str]:
+    return tuple(result.provenance.prompts)
+
+
+def _count(parts: Sequence[dict[str, Any]]) -> str:
+    maps = sum(bool(part["maps"]) for part in parts)
+    return f"{len(parts)} views, {maps} with {'a map' if maps == 1 else 'maps'}."
+
+
+def _check_colour(parts: Sequence[dict[str, Any]], color: str) -> None:
+    """Refuse a colour that no view has."""
+    names = [column["name"] for part in parts for column in part.get("columns", ())]
+    if color not in names:
+        known = ", ".join(map(repr, dict.fromkeys(names))) or "no column"
+        raise ViewError(f"color must be one of {known}", repr(color)[:60], "Name one.")
+
+
+def _view(given: Given, options: Options, rule: Redaction, blocks: Blocks, *, only: bool) -> dict[str, Any]:
+    if not given.runs:
+        if only and options.color is not None:
+            raise ViewError(
+                "color names a column of a run", repr(options.color)[:60], "Give the run beside the result."
+            )
+        return lone_view(given, rule, blocks, date=options.date)
     run = given.runs[0]
-    rule = redaction(redact, columns=keep_columns, prompts=run.prompts)
-    rows = drawn_rows(run, limit=limit, seed=seed)
+    rows = drawn_rows(run, limit=options.limit, seed=options.seed)
     projections = projections_for(given.runs, given.projections)
     columns, sections = contents_of(given, rows, rule)
     frames = frames_of(projections, given.runs, rows)
-    floor = _floor(given.comparisons)
-    views = view_facts(given, projections, frames, rule)
-    sections.append(provenance_section(given.runs, rows, views, rule, floor=floor, date=date))
-    blocks = Blocks(compress=compress)
+    facts = view_facts(given, projections, frames, rule)
+    made = provenance_section(given.runs, rows, facts, rule, floor=floor_words(given.comparisons), date=options.date)
+    wanted = given.colour or options.color
+    if not only and wanted not in [column.name for column in columns]:
+        wanted = None
     clause = drift_clause(given.comparisons[0], given.runs) if given.comparisons else None
-    doc = build_document(
+    return build_view(
         rows,
         heading=Heading(
-            title=(title if rule.keep != 0 else None) or "Hidden-state report",
-            headline=headline(run, given.probes, given.comparisons, rule, clause),
+            title=map_title(rows),
+            headline=headline(run, given, rule, clause),
             facts=facts_of(given, rule),
-            date=date,
+            date=options.date,
         ),
         run=run_id(run),
         columns=columns,
         frames=frames,
-        sections=sections,
+        sections=[*sections, made],
         rule=rule,
         blocks=blocks,
-        colour=first_colour(columns, color, run),
-        pieces=pieces_of(rows, token_text),
-        selections=selections,
+        colour=first_colour(columns, wanted, run),
+        pieces=pieces_of(rows, options.token_text),
+        selections=given.selections,
         map_title=map_title(rows),
         map_lead=map_lead(given, frames),
     )
-    return doc, blocks.joined()
 
 
 def contents_of(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[ViewColumn], list[dict[str, Any]]]:
-    """Columns of the page, and its sections but the last."""
+    """Columns of a view of runs, and its sections but the last."""
     prompts = rows.run.prompts
     columns = [column_of(name, [values[int(p)] for p in rows.prompts]) for name, values in prompts.columns.items()]
-    several = len({probe.engine_id for probe in given.probes}) > 1
-    engines = [_engine_of(probe.engine_id, given.runs) if several else "" for probe in given.probes]
-    sections = probe_sections(given.probes, rule, engines, rows)
+    sections = probe_sections(given, rule, rows)
+    sections += transfer_sections(given.transfers, given.runs, rule, rows)
     for comparison in given.comparisons:
         columns += comparison_columns(comparison, rows)
-        sections.append(comparison_section(comparison, given.runs, rows, rule))
+        sections.append(comparison_section(comparison, given.runs, rows, rule, given.transfers))
     for clusters in given.clusters:
         columns.append(cluster_column(clusters, rows, rule))
         sections.append(cluster_section(clusters, len(columns) - 1, rule))
-    here = [probe for probe in given.probes if run_id(rows.run) in probe.provenance.runs]
+    sections += [result_section(result, rule, rows) for result in given.others]
+    here = [probe for probe in given.all_probes if run_id(rows.run) in probe.provenance.runs]
     for labels in dict.fromkeys(probe.labels for probe in here):  # one column a target: of the tap that reads it best
         same = [probe for probe in here if probe.labels == labels]
         columns += prediction_columns(max(same, key=lambda probe: probe.score), rows, rule)
-    return columns, sections
-
-
-def _engine_of(engine_id: str, runs: Sequence[Run]) -> str:
-    return next((engine_name(run) for run in runs if run.engine_id == engine_id), str(engine_id)[:8])
+    return columns + transfer_columns(given.transfers, rows, rule), sections
 
 
 def map_title(rows: DrawnRows) -> str:
@@ -178,11 +163,6 @@ def first_colour(columns: Sequence[ViewColumn], color: str | None, run: Run) -> 
         return color
     few = [c.name for c in columns if c.labels is not None and 2 <= len(c.labels) <= 12]
     return next(iter([n for n in few if n in run.prompts.columns] or few or names), None)
-
-
-def _floor(comparisons: Sequence[Comparison]) -> str:
-    floors = [comparison.floor for comparison in comparisons if comparison.floor is not None]
-    return f"measured, {len(floors[0].repeats)} repeats ({', '.join(floors[0].kinds)})" if floors else NO_FLOOR
 
 
 _LEADS: Mapping[str, str] = {

@@ -7,6 +7,7 @@ surrogates as they are; they are packed with gzip unless the page must open in a
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from typing import Any
 
@@ -18,13 +19,14 @@ _ALIGN = 8
 
 
 class Blocks:
-    """Collects blocks; each `add` gives the number by which the document names the block."""
+    """Collects blocks; each addition gives the number by which the document names the block, equal ones the same."""
 
     def __init__(self, *, compress: bool = True) -> None:
         self.compress = compress
         self.table: list[dict[str, Any]] = []
         self._parts: list[bytes] = []
         self._size = 0
+        self._known: dict[tuple[str, bool, bytes], int] = {}
 
     def array(self, values: npt.NDArray[Any]) -> int:
         """Add an array of float32, float64, int32 or unsigned integers, kept in C order."""
@@ -43,6 +45,12 @@ class Blocks:
         return b"".join(self._parts)
 
     def _add(self, kind: str, data: bytes, *, packed: bool) -> int:
+        key = (kind, packed, hashlib.sha256(data).digest())
+        if key not in self._known:  # views of one run share its texts
+            self._known[key] = self._append(kind, data, packed=packed)
+        return self._known[key]
+
+    def _append(self, kind: str, data: bytes, *, packed: bool) -> int:
         if packed:
             data = gzip.compress(data, 9, mtime=0)  # no clock in the header: the same input gives the same bytes
         fill = -self._size % _ALIGN

@@ -17,7 +17,7 @@ from workbench.view.wording import NO_FLOOR, figure, percent, times
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.analysis import Comparison
+    from workbench.analysis import Comparison, Transfer
     from workbench.analysis.drift import TapDrift
     from workbench.store import Run
     from workbench.view.redaction import Redaction
@@ -71,8 +71,14 @@ def comparison_columns(comparison: Comparison, rows: DrawnRows) -> list[ViewColu
     return columns
 
 
-def comparison_section(comparison: Comparison, runs: Sequence[Run], rows: DrawnRows, rule: Redaction) -> dict[str, Any]:
-    """Build the section."""
+def comparison_section(
+    comparison: Comparison,
+    runs: Sequence[Run],
+    rows: DrawnRows | None,
+    rule: Redaction,
+    transfers: Sequence[Transfer] = (),
+) -> dict[str, Any]:
+    """Build the section; `transfers` of the same two runs add the agreement of their probe to the ribbon."""
     pair = _pair(comparison, runs)
     titles = [engine_name(run) for run in pair]
     return {
@@ -85,7 +91,7 @@ def comparison_section(comparison: Comparison, runs: Sequence[Run], rows: DrawnR
             {"title": title, "facts": engine_facts(run, rule, _CARD)} for title, run in zip(titles, pair, strict=True)
         ],
         "differences": differences(pair, rule) if pair else [],
-        "ribbon": _ribbon(comparison),
+        "ribbon": [*_ribbon(comparison), *_probe_bands(comparison, transfers, rule)],
         "entries": [_entry(drift, comparison) for drift in comparison.taps],
         "heads": _HEADS,
         "rows": [_row(drift, comparison) for drift in comparison.taps],
@@ -147,6 +153,24 @@ def _ribbon(comparison: Comparison) -> list[dict[str, Any]]:
     return bands
 
 
+def _probe_bands(comparison: Comparison, transfers: Sequence[Transfer], rule: Redaction) -> list[dict[str, Any]]:
+    """Share of the rows at which a probe of the first engine says the same on the second, by tap."""
+    pair, taps = comparison.provenance.runs, [drift.tap for drift in comparison.taps]
+    same = [transfer for transfer in transfers if transfer.provenance.runs[:2] == pair]
+    bands = []
+    for labels in dict.fromkeys(transfer.labels for transfer in same):
+        found = {transfer.tap: transfer for transfer in same if transfer.labels == labels}
+        values = [found[tap].agreement if tap in found else None for tap in taps]
+        floors = [found[tap].floor_agreement if tap in found else None for tap in taps]
+        what = rule.word(" and ".join(labels))
+        name = f"probe agrees: {what}" if what else "probe agrees"
+        if any(value is not None for value in values):
+            bands.append(
+                {"name": name, "values": values, "floors": floors if any(f is not None for f in floors) else None}
+            )
+    return bands
+
+
 def _row(drift: TapDrift, comparison: Comparison) -> list[Any]:
     verdict = comparison.verdicts[drift.tap]
     multiple = None if verdict.multiple is None else times(verdict.multiple)
@@ -165,8 +189,8 @@ def _row(drift: TapDrift, comparison: Comparison) -> list[Any]:
     ]
 
 
-def _worst(comparison: Comparison, rows: DrawnRows, rule: Redaction) -> list[dict[str, Any]]:
-    place = rows_by_id(rows) if run_id(rows.run) == comparison.provenance.runs[0] else {}
+def _worst(comparison: Comparison, rows: DrawnRows | None, rule: Redaction) -> list[dict[str, Any]]:
+    place = rows_by_id(rows) if rows is not None and run_id(rows.run) == comparison.provenance.runs[0] else {}
     found = sorted(comparison.worst, key=lambda one: -one.error)[:MAX_WORST]
     return [
         {

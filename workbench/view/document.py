@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.view.blocks import Blocks
     from workbench.view.redaction import Redaction
 
-DOCUMENT_VERSION = 1
+DOCUMENT_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Pieces:
     texts: Sequence[str]
 
 
-def build_document(
+def build_view(
     rows: DrawnRows,
     *,
     heading: Heading,
@@ -66,24 +66,12 @@ def build_document(
     map_title: str = "Map",
     map_lead: str | None = None,
 ) -> dict[str, Any]:
-    """Describe a view; arrays and texts go to `blocks`.
-
-    Returns
-    -------
-    dict
-        Plain JSON. `blocks.table` is part of it, so nothing may be added to `blocks` afterwards.
-    """
+    """Describe a view of runs as plain JSON; arrays and texts go to `blocks`."""
     texts = [rows.run.prompts.texts[int(prompt)] for prompt in rows.prompts]
     shown = column_documents(columns, rule, blocks)
-    doc: dict[str, Any] = {
-        "workbench": "view",
-        "version": DOCUMENT_VERSION,
+    return {
+        **headed(heading, sections),
         "run": run,
-        "title": heading.title,
-        "headline": heading.headline,
-        "facts": [dict(fact) for fact in heading.facts],
-        "date": heading.date,
-        "redacted": rule.sentence(),
         "rows": {
             "count": len(rows),
             "prompt": blocks.array(rows.prompt),
@@ -97,10 +85,34 @@ def build_document(
         "maps": map_documents(frames, blocks),
         "mapTitle": map_title,
         "mapLead": map_lead,
-        "sections": [dict(section) for section in sections],
         "selections": _selections(selections, rule),
     }
-    return doc | {"blocks": blocks.table}
+
+
+def headed(heading: Heading, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Describe a view that holds sections alone."""
+    return {
+        "title": heading.title,
+        "headline": heading.headline,
+        "facts": [dict(fact) for fact in heading.facts],
+        "maps": [],
+        "sections": [dict(section) for section in sections],
+    }
+
+
+def build_page(heading: Heading, views: Sequence[Mapping[str, Any]], rule: Redaction, blocks: Blocks) -> dict[str, Any]:
+    """Describe a page of one or several views; nothing may be added to `blocks` afterwards."""
+    return {
+        "workbench": "report",
+        "version": DOCUMENT_VERSION,
+        "title": heading.title,
+        "headline": heading.headline,
+        "facts": [dict(fact) for fact in heading.facts],
+        "date": heading.date,
+        "redacted": rule.sentence(),
+        "views": [dict(view) for view in views],
+        "blocks": blocks.table,
+    }
 
 
 def column_documents(columns: Sequence[ViewColumn], rule: Redaction, blocks: Blocks) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import ViewError, WorkbenchError
-from workbench.view.assembly import Given, contents_of, first_colour, map_lead, map_title, pieces_of, sort_given
+from workbench.view.assembly import contents_of, first_colour, map_lead, map_title, pieces_of
 from workbench.view.background import Jobs, Step
 from workbench.view.blocks import Blocks
 from workbench.view.comparison_section import comparison_columns, comparison_section
-from workbench.view.document import Heading, build_document, column_documents
+from workbench.view.document import Heading, build_view, column_documents
 from workbench.view.framing import frames_of, projections_for, quick_frame
+from workbench.view.given import Given, sort_given
 from workbench.view.maps import MapFrame, map_documents, turned_to
 from workbench.view.provenance import run_id
 from workbench.view.redaction import Redaction, redaction
@@ -102,7 +102,7 @@ def explore(
     ViewError
         If something given is neither run nor result, or a tap or column does not exist.
     """
-    given = sort_given(run, more)
+    given = sort_given(run, *more)
     rows = drawn_rows(run, limit=limit, seed=seed)
     first = _tap_of(given, tap)
     kept = given.projections or _stored(given.runs, first, "pca", seed)
@@ -110,7 +110,7 @@ def explore(
     projections = [] if quick else projections_for(given.runs, kept, tap=first, seed=seed)
     if not kept and projections:
         _store(given.runs, projections[0], seed)
-    rule = redaction(None, columns=(), prompts=run.prompts)
+    rule = redaction(None, columns=(), prompts=[run.prompts])
     columns, sections = contents_of(given, rows, rule)
     frames = [quick] if quick else frames_of(projections, given.runs, rows)
     content = _Content(given, rows, rule, columns, sections, frames, list(projections), first, seed)
@@ -136,7 +136,7 @@ def _make_view(content: _Content, color: str | None, tokenizer: Any) -> View:
 
     run = content.given.runs[0]
     blocks = Blocks()
-    doc = build_document(
+    doc = build_view(
         content.rows,
         heading=Heading(title="", headline="", facts=(), date=""),
         run=run_id(run),
@@ -151,11 +151,12 @@ def _make_view(content: _Content, color: str | None, tokenizer: Any) -> View:
     )
     colour = first_colour(content.columns, color, run)
     names = [column.name for column in content.columns]
-    doc |= {"view": str(next(_NUMBERS)), "colour": names.index(colour) if colour in names else -1}
+    doc |= {"blocks": blocks.table, "view": str(next(_NUMBERS))}
+    doc["colour"] = names.index(colour) if colour in names else -1
     traits = {"doc": doc, "buffer": blocks.joined(), "sections": content.sections, **_map_traits(content)}
     if color is not None:
         traits["place"] = {"colour": color}
-    return View(content.rows, twin=partial(_twin, content), page=partial(_page, content), **traits)
+    return View(content.rows, twin=partial(_twin, content), given=partial(_shown, content), **traits)
 
 
 def _map_traits(content: _Content) -> dict[str, Any]:
@@ -246,7 +247,8 @@ def _compare(content: _Content, view: View, progress: Any, cancel: Any) -> None:
         return
     content.given = replace(given, comparisons=(comparison,))
     content.late_columns = comparison_columns(comparison, content.rows)
-    content.sections = [comparison_section(comparison, given.runs, content.rows, content.rule), *content.sections]
+    made = comparison_section(comparison, given.runs, content.rows, content.rule, given.transfers)
+    content.sections = [made, *content.sections]
     view.show_maps({**_map_traits(content), "sections": content.sections})
 
 
@@ -311,16 +313,12 @@ def _twin(content: _Content, view: View) -> dict[str, str]:
     )
 
 
-def _page(content: _Content, view: View, out: Path) -> Path:
-    from workbench.view.reporting import write_report
-
+def _shown(content: _Content, view: View) -> Given:
     color = view.place.get("colour")
     names = {column.name for column in [*content.columns, *content.late_columns]}
-    return write_report(
-        replace(content.given, projections=tuple(content.projections)),
-        out,
-        color=color if color in names else None,
+    return replace(
+        content.given,
+        projections=tuple(content.projections),
+        colour=color if color in names else None,
         selections={name: rows.tolist() for name, rows in view.selections.items()},
-        limit=max(1, len(content.rows)),
-        date=dt.datetime.now(dt.UTC).date().isoformat(),
     )

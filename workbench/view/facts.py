@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 from workbench.view.comparison_section import drift_fact
 from workbench.view.maps import MapFrame, method_name
 from workbench.view.probe_section import metric_of, targets_of
-from workbench.view.provenance import engine_name, field
+from workbench.view.provenance import engine_name, field, result_facts
 from workbench.view.wording import best, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workbench.view.assembly import Given
+    from workbench.view.given import Given
     from workbench.view.redaction import Redaction
-
-
-_OURS = ("method", "together", "metric", "task")  # parameters whose texts are the workbench's own words
 
 
 def facts_of(given: Given, rule: Redaction) -> list[dict[str, str | None]]:
@@ -34,7 +31,7 @@ def facts_of(given: Given, rule: Redaction) -> list[dict[str, str | None]]:
         ),
         _fact(_plural("engine", len(given.runs)), *_engines(given)),
     ]
-    probe = best(given.probes)
+    probe = best(given.all_probes)
     if probe is not None:
         what = " and ".join(targets_of(probe, rule))
         facts.append(
@@ -70,43 +67,17 @@ def _plural(word: str, n: int) -> str:
 def view_facts(
     given: Given, projections: Sequence[Any], frames: Sequence[MapFrame], rule: Redaction
 ) -> list[tuple[str, list[list[str]]]]:
-    """Describe each map, cluster fit, probe and comparison for the provenance."""
+    """Describe each map and each result for the provenance."""
     views = []
     for number, frame in enumerate(frames):
         title = f"Map: {method_name(frame.method)} at {frame.tap}"
-        made = _made(projections[number], rule) if projections else []
+        made = result_facts(projections[number], rule) if projections else []
         views.append((title, [["badge", frame.badge], *made, *[list(fact) for fact in frame.facts]]))
-    results = (*given.clusters, *given.probes, *given.comparisons)
-    return views + [(_title(result), _made(result, rule)) for result in results]
+    return views + [(result_title(result), result_facts(result, rule)) for result in given.results]
 
 
-def _title(result: Any) -> str:
-    return f"{result.kind.capitalize()} at {', '.join(result.provenance.taps[:4])}"
-
-
-def _made(result: Any, rule: Redaction) -> list[list[str]]:
-    made = result.provenance
-    facts = [["seed", str(made.seed)], ["rows", made.sampling]]
-    for name, value in made.parameters.items():
-        if value is not None and (not rule.active or name in _OURS or _numeric(value)):
-            facts.append([name.replace("_", " "), _short(value)])
-    facts += [
-        ["versions", ", ".join(f"{name} {version}" for name, version in made.versions.items())],
-        ["computed", made.created],
-    ]
-    return facts
-
-
-def _numeric(value: Any) -> bool:
-    return isinstance(value, int | float) or (
-        isinstance(value, list) and all(isinstance(v, int | float) for v in value)
-    )
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(_short(item) for item in value)[:120]
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
-    return text if len(text) <= 120 else text[:119] + "…"
+def result_title(result: Any) -> str:
+    """Name a result in the provenance."""
+    taps = result.provenance.taps
+    where = "" if not taps else f" at {taps[0]}" if len(taps) == 1 else f" at {len(taps)} taps"
+    return f"{result.kind.capitalize()}{where}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from workbench.analysis import Probe
     from workbench.store import Run
     from workbench.view.background import Step
+    from workbench.view.given import Given
     from workbench.view.rows import DrawnRows
 
 Ids = npt.NDArray[np.int64]
@@ -63,13 +64,13 @@ class View(anywidget.AnyWidget):
         rows: DrawnRows,
         *,
         twin: Callable[[View], dict[str, str]],
-        page: Callable[[View, Path], Path],
+        given: Callable[[View], Given],
         **traits: Any,
     ) -> None:
         self.rows = rows
         self.run: Run = rows.run
         self._twin = twin
-        self._page = page
+        self._given = given
         self._lock = threading.RLock()
         self._out_of_view = np.empty(0, np.int64)
         self._callbacks: list[Callable[[Ids], None]] = []
@@ -246,7 +247,13 @@ class View(anywidget.AnyWidget):
     def to_html(self, out: str | Path | None = None) -> Path:
         """Write what is on screen as one offline file, with the selections that were kept."""
         target = Path(out) if out is not None else self.run.path.with_name(self.run.path.name + ".html")
-        return self._page(self, target)
+        from workbench.view.reporting import report
+
+        return report(self, out=target, limit=max(1, len(self.rows)), quiet=True)
+
+    def given(self) -> Given:
+        """Say what is on screen, so that `report` can show the same."""
+        return self._given(self)
 
     def _ipython_display_(self) -> None:
         """Show the live view, and below it a picture for readers without a kernel; the live view hides the picture."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from workbench.analysis import Projection
     from workbench.view.blocks import Blocks
 
 # Badges under which the panes of a map share one frame; elsewhere each pane is its own picture and no distance between
@@ -94,6 +95,22 @@ _NAMES = {"pca": "PCA", "umap": "UMAP", "tsne": "t-SNE"}
 def method_name(method: str) -> str:
     """Write a projection method as its authors do."""
     return _NAMES.get(method.lower(), method)
+
+
+def axes_of(projection: Projection) -> tuple[str, str]:
+    """Label the axes of a map."""
+    if projection.method != "pca":
+        name = method_name(projection.method)
+        return f"{name} 1", f"{name} 2"
+    shares = [float(share) for share in projection.explained[:2]] + [0.0, 0.0]
+    return f"PC 1 ({100 * shares[0]:.1f} % of variance)", f"PC 2 ({100 * shares[1]:.1f} %)"
+
+
+def trust_note(projection: Projection) -> str:
+    """Say how far a map can be trusted."""
+    trust = projection.trust
+    measured = f"k = {trust.k}, {trust.n:,} rows"
+    return f"trustworthiness {trust.trustworthiness:.2f}, continuity {trust.continuity:.2f} ({measured})"
 
 
 def map_documents(frames: Sequence[MapFrame], blocks: Blocks) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from workbench.view.escaping import escape, script_json
+from workbench.escaping import escape, script_json
 from workbench.view.static_files import script, style
 
 _NO_SCRIPT = (

@@ -133,6 +133,36 @@ def differences(runs: Sequence[Run], rule: Redaction) -> list[list[str]]:
     return rows
 
 
+_OURS = ("method", "together", "metric", "task")  # parameters whose texts are the workbench's own words
+
+
+def result_facts(result: Any, rule: Redaction, *, alone: bool = False) -> list[list[str]]:
+    """Give the provenance of a result as pairs of words and values; where it stands alone, also of what it was made."""
+    made = result.provenance
+    facts = [["seed", str(made.seed)], ["rows", made.sampling]]
+    if alone:
+        several = {"run": made.runs, "engine": made.engines, "prompt set": [rule.token(name) for name in made.prompts]}
+        facts += [[words, name] for words, names in several.items() for name in dict.fromkeys(names) if name]
+        facts.append(["taps", _short(made.taps)])
+    for name, value in made.parameters.items():
+        if value is not None and (not rule.active or name in _OURS or _numeric(value)):
+            facts.append([name.replace("_", " "), _long(value)])
+    facts.append(["versions", ", ".join(f"{name} {version}" for name, version in made.versions.items())])
+    return [*facts, ["computed", made.created]]
+
+
+def _numeric(value: Any) -> bool:
+    return isinstance(value, int | float) or (
+        isinstance(value, list) and all(isinstance(v, int | float) for v in value)
+    )
+
+
+def _long(value: Any) -> str:
+    text = ", ".join(_long(item) for item in value) if isinstance(value, list) else ""
+    text = text or (f"{value:g}" if isinstance(value, float) else str(value))
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
 def _short(value: Any) -> str:
     if value is None:
         return "–"
@@ -174,7 +204,7 @@ def run_id(run: Run) -> str:
 
 def provenance_section(
     runs: Sequence[Run],
-    rows: DrawnRows,
+    rows: DrawnRows | None,
     views: Sequence[tuple[str, list[list[str]]]],
     rule: Redaction,
     *,
@@ -182,9 +212,10 @@ def provenance_section(
     date: str,
 ) -> dict[str, Any]:
     """Build the section: a group for the model, each engine, the prompts, each view, and this page."""
-    groups = [{"title": "Model", "facts": engine_facts(runs[0], rule, _MODEL_FACTS)}]
+    groups = [{"title": "Model", "facts": engine_facts(run, rule, _MODEL_FACTS)} for run in runs[:1]]
     groups += [{"title": f"Engine {engine_name(run)}", "facts": engine_facts(run, rule)} for run in runs]
-    groups.append({"title": "Prompts", "facts": prompt_facts(runs[0], rows, rule)})
+    if rows is not None:
+        groups.append({"title": "Prompts", "facts": prompt_facts(rows.run, rows, rule)})
     groups += [{"title": title, "facts": facts} for title, facts in views]
     page = [["workbench", __version__], ["date", date], ["noise floor", floor]]
     page += [[name, version] for name in _LIBRARIES if (version := _version(name))]

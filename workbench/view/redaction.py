@@ -84,7 +84,9 @@ class Redaction:
         )
 
 
-def redaction(redact: int | str | None, *, columns: Collection[str], prompts: PromptSet) -> Redaction:
+def redaction(
+    redact: int | str | None, *, columns: Collection[str], prompts: Iterable[PromptSet], salt: Iterable[str] = ()
+) -> Redaction:
     """Make the rule.
 
     Parameters
@@ -93,8 +95,10 @@ def redaction(redact: int | str | None, *, columns: Collection[str], prompts: Pr
         Characters of each prompt to keep, "all" to leave out every text, None to keep everything.
     columns : collection of str
         Metadata columns to show in full.
-    prompts : PromptSet
-        Its texts are the salt: only who has them all can compute the hash of an id.
+    prompts : iterable of PromptSet
+        Their texts are the salt: only who has them all can compute the hash of an id.
+    salt : iterable of str
+        More of it, for a page of results alone.
 
     Raises
     ------
@@ -104,8 +108,9 @@ def redaction(redact: int | str | None, *, columns: Collection[str], prompts: Pr
     if redact is not None and redact != ALL and (isinstance(redact, bool) or not isinstance(redact, int) or redact < 1):
         do = 'Give the number of characters to keep, "all" to leave out every text, or None.'
         raise ViewError('redact must be a positive number, "all" or None', repr(redact), do)
-    salt = hashlib.sha256(b"workbench redaction")
-    for text, ids in zip(prompts.texts, prompts.hashes, strict=True):
-        salt.update((text or ids).encode("utf-8", "surrogatepass") + b"\0")
+    key = hashlib.sha256(b"workbench redaction")
+    texts = (text or ids for some in prompts for text, ids in zip(some.texts, some.hashes, strict=True))
+    for part in (*texts, *salt):
+        key.update(part.encode("utf-8", "surrogatepass") + b"\0")
     keep = None if redact is None else 0 if redact == ALL else int(redact)
-    return Redaction(keep=keep, columns=frozenset(columns), key=salt.digest())
+    return Redaction(keep=keep, columns=frozenset(columns), key=key.digest())

@@ -1,6 +1,6 @@
-"""`report`: runs and results as one offline file.
+"""`report`: runs, results and live views as one offline file.
 
-1. Sort what was given: one or two runs, and results by kind.
+1. Sort what was given into views: one or two runs each, and results by kind.
 2. Choose the rows to draw; find the twin of each in the second run.
 3. Describe maps, columns and sections as plain data, redacted where asked.
 4. Join data, style and script to one page; say its size; write it whole.
@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ViewError
-from workbench.view.assembly import Given, assemble, sort_given
+from workbench.view.assembly import Options, assemble
+from workbench.view.given import views_of
 from workbench.view.page import write_page
 from workbench.view.rows import MAX_ROWS
 from workbench.view.selections import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from workbench.analysis import Projection
-    from workbench.store import Run
 
 MAX_BYTES = 6_000_000
-TokenText = Callable[[int], str]
 
 
 def report(
-    run: Run,
-    *more: Any,
+    *parts: Any,
     out: str | Path = "report.html",
     projections: Sequence[Projection] | None = None,
     color: str | None = None,
@@ -49,10 +48,10 @@ def report(
 
     Parameters
     ----------
-    run : Run
-        Its rows are the points of the maps.
-    *more : Run, Projection, Clusters, Probe, Comparison
-        A second run becomes a second map, linked to the first; results become maps, colours and sections.
+    *parts : Run, result, view of `explore`, or lists of these
+        The rows of a run are the points of the maps; a second run becomes a second map, linked to the first; results
+        become maps, colours and sections. Several views on one page: each live view is one, and so is each list, as in
+        `report([fp32, int8, comparison], [fp32, int4, other_comparison])`. Results without their run stand alone.
     out : path
         File to write; one that is there is replaced.
     projections : sequence of Projection, optional
@@ -91,60 +90,25 @@ def report(
     ViewError
         If something given is neither run nor result, belongs to another run, or the file would be too large.
     """
-    return write_report(
-        sort_given(run, more, projections or ()),
-        Path(out),
+    options = Options(
+        date=date or dt.datetime.now(dt.UTC).date().isoformat(),
         color=color,
         title=title,
         redact=redact,
         keep_columns=keep_columns,
         token_text=getattr(tokenizer, "token_text", None),
-        date=date or dt.datetime.now(dt.UTC).date().isoformat(),
         limit=limit,
         seed=seed,
         compress=compress,
-        max_bytes=max_bytes,
-        quiet=quiet,
     )
-
-
-def write_report(
-    given: Given,
-    out: Path,
-    *,
-    date: str,
-    color: str | None = None,
-    title: str | None = None,
-    redact: int | str | None = None,
-    keep_columns: Collection[str] = (),
-    token_text: TokenText | None = None,
-    limit: int = MAX_ROWS,
-    seed: int = 0,
-    compress: bool = True,
-    max_bytes: int | None = MAX_BYTES,
-    quiet: bool = True,
-    selections: Mapping[str, Sequence[int]] | None = None,
-) -> Path:
-    """Write the page of what is given; `selections` are offered by name. See `report` for the rest."""
-    doc, buffer = assemble(
-        given,
-        color=color,
-        title=title,
-        redact=redact,
-        keep_columns=keep_columns,
-        token_text=token_text,
-        date=date,
-        limit=limit,
-        seed=seed,
-        compress=compress,
-        selections=selections,
-    )
+    doc, buffer = assemble(views_of(parts, projections or ()), options)
     data = write_page(doc, buffer, title=doc["title"])
     _check_size(len(data), max_bytes)
+    target = Path(out)
     if not quiet:
-        print(f"{out.name}: {len(data) / 1e6:.2f} MB", file=sys.stderr)
-    write_whole(out, data)
-    return out
+        print(f"{target.name}: {len(data) / 1e6:.2f} MB", file=sys.stderr)
+    write_whole(target, data)
+    return target
 
 
 def _check_size(size: int, limit: int | None) -> None:

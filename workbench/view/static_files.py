@@ -17,6 +17,7 @@ PARTS = (
     "legend.js",
     "explorer.js",
     "charts.js",
+    "figures.js",
     "sections.js",
     "live.js",
     "app.js",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.view.escaping import escape
+from workbench.escaping import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

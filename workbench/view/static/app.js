@@ -52,29 +52,52 @@ class Page {
   }
 }
 
+function factList(facts) {
+  return el("dl", { class: "wb-facts" }, facts.map(({ label, value, note }) => el("div", {}, el("dt", {}, say(label)), el("dd", {}, say(value)), note ? el("dd", { class: "wb-soft" }, say(note)) : null)));
+}
+
 function heading(doc, page) {
-  const facts = el("dl", { class: "wb-facts" }, doc.facts.map(({ label, value, note }) => el("div", {}, el("dt", {}, say(label)), el("dd", {}, say(value)), note ? el("dd", { class: "wb-soft" }, say(note)) : null)));
   return el("header", { class: "wb-head" },
     el("div", { class: "wb-eyebrow" }, el("span", {}, say(doc.title, 300)), doc.redacted ? el("span", { class: "wb-badge", "data-badge": "redacted" }, "redacted") : null, el("span", { class: "wb-grow" }), el("span", {}, doc.date), page.toggle()),
     el("h1", {}, say(doc.headline, 600)),
     doc.redacted ? el("p", { class: "wb-verdict" }, doc.redacted) : null,
-    facts);
+    doc.facts.length ? factList(doc.facts) : null);
+}
+
+/** One view of a page: its maps, if it has runs, and its sections. */
+function viewOf(doc, blocks, page) {
+  const nodes = [];
+  let explorer = null;
+  if (doc.maps.length) {
+    explorer = new Explorer(new Model(doc, blocks), page);
+    nodes.push(el("section", { class: "wb-section wb-first" }, el("h2", {}, say(doc.mapTitle)), doc.mapLead ? el("p", { class: "wb-lead" }, say(doc.mapLead)) : null, explorer.root));
+  }
+  return [...nodes, ...doc.sections.map((part) => SECTIONS[part.type](part, explorer))];
+}
+
+/** A view among several: its finding stands above it, and the list at the head of the page leads to it. */
+function chapter(doc, number, blocks, page) {
+  const head = el("h2", { class: "wb-view-head", tabindex: "-1" }, `${number}. `, say(doc.headline, 600));
+  const facts = doc.facts.length ? factList(doc.facts) : null;
+  return el("article", { class: "wb-view" }, head, facts, viewOf(doc, blocks, page));
+}
+
+function contents(views, chapters) {
+  const go = (k) => { const head = chapters[k].firstElementChild; head.scrollIntoView({ block: "start" }); head.focus({ preventScroll: true }); };
+  return el("nav", { "aria-label": "Views on this page" }, el("ol", { class: "wb-contents" }, views.map((doc, k) => el("li", {}, el("button", { type: "button", class: "wb-link", on: { click: () => go(k) } }, say(doc.headline, 200))))));
 }
 
 /** Build a whole report inside `root`. */
 function build(root, themed, doc, blocks) {
   const page = new Page(root, themed);
-  const model = new Model(doc, blocks);
   const main = el("main", {}, heading(doc, page));
-  let explorer = null;
-  if (doc.maps.length) {
-    explorer = new Explorer(model, page);
-    main.append(el("section", { class: "wb-section wb-first" }, el("h2", {}, say(doc.mapTitle)), doc.mapLead ? el("p", { class: "wb-lead" }, say(doc.mapLead)) : null, explorer.root));
+  if (doc.views.length === 1) main.append(...viewOf(doc.views[0], blocks, page));
+  else {
+    const chapters = doc.views.map((view, k) => chapter(view, k + 1, blocks, page));
+    main.append(contents(doc.views, chapters), ...chapters);
   }
-  for (const part of doc.sections) main.append(SECTIONS[part.type](part, explorer));
   root.replaceChildren(main);
   root.dataset.ready = "true";
-  return { model, explorer, page };
 }
 
 function failed(root, error) {

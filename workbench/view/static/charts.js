@@ -35,7 +35,7 @@ function scoreChart(entries) {
     const right = 52;
     const step = 34;
     const height = entries.length * step + 34;
-    const all = entries.flatMap((e) => [e.score, ...(e.folds || []), ...(e.control || []), e.baseline ?? 0]).filter(Number.isFinite);
+    const all = entries.flatMap((e) => [e.score, ...(e.folds || []), ...(e.control || []), ...(e.interval || []), e.baseline ?? 0]).filter(Number.isFinite);
     const low = Math.min(0, ...all);
     const high = Math.max(...all, 0.1) > 0.85 ? 1 : Math.max(...all, 0.1) * 1.12;
     const x = (v) => left + ((Math.max(low, v) - low) / (high - low)) * (width - left - right);
@@ -52,6 +52,7 @@ function scoreChart(entries) {
       if (Number.isFinite(entry.baseline)) box.append(svg("line", { class: "wb-c-base", x1: x(entry.baseline), x2: x(entry.baseline), y1: y - 11, y2: y + 11 }));
       const folds = (entry.folds || []).filter(Number.isFinite);
       if (folds.length) box.append(svg("line", { class: "wb-c-whisker", x1: x(Math.min(...folds)), x2: x(Math.max(...folds)), y1: y, y2: y }));
+      else if (entry.interval) box.append(svg("line", { class: "wb-c-whisker", x1: x(entry.interval[0]), x2: x(entry.interval[1]), y1: y, y2: y }));
       for (const fold of folds) box.append(svg("circle", { class: "wb-c-fold", cx: x(fold), cy: y, r: 3 }));
       if (Number.isFinite(entry.score)) box.append(svg("circle", { class: "wb-c-dot", cx: x(entry.score), cy: y, r: 5.5 }));
       box.append(words(width - right + 8, y + 4, figure(entry.score, 2), { class: "wb-c-value" }));
@@ -112,11 +113,14 @@ function ribbonChart(taps, bands, open) {
       band.values.forEach((v, i) => { if (Number.isFinite(v)) box.append(svg("circle", { class: "wb-c-dot", cx: x(i), cy: y(v), r: 4 })); });
     });
     const every = Math.ceil(taps.length / Math.max(1, Math.floor(room / 120)));
+    const last = taps.length - 1;
+    const labelled = (i) => i === last || (i % every === 0 && last - i >= 1.5 * every); // the last one reaches to the left
     taps.forEach((tap, i) => {
       const column = svg("g", { class: "wb-c-tap" });
       const wide = Math.max(16, room / Math.max(1, taps.length));
       column.append(svg("rect", { x: x(i) - wide / 2, y: 0, width: wide, height, class: "wb-c-hit" }));
-      if (i % every === 0 || i === taps.length - 1) column.append(words(x(i), height - 8, clip(tap, every * wide), { class: "wb-c-soft", "text-anchor": "middle" }));
+      const end = i === last && last > 0;
+      if (labelled(i)) column.append(words(end ? x(i) + 40 : x(i), height - 8, clip(tap, every * wide), { class: "wb-c-soft", "text-anchor": end ? "end" : "middle" }));
       const title = svg("title");
       title.append(reveal(tap));
       column.append(title);

@@ -16,10 +16,16 @@ function section(title, lead, ...children) {
 
 function probeSection(data, explorer) {
   const root = section(data.title, data.lead);
-  const marks = [["dot", data.metric], ["fold", "each fold"], ["band", "range of shuffled labels"]];
-  if (data.entries.some((entry) => Number.isFinite(entry.baseline))) marks.push(["base", data.baseline || "baseline"]);
-  root.append(key(...marks));
-  chart(root, data.lead || data.title, scoreChart(data.entries));
+  if (data.layers === null) {
+    const marks = [["dot", data.metric], ["fold", "each fold"], ["band", "range of shuffled labels"]];
+    if (data.entries.some((entry) => Number.isFinite(entry.baseline))) marks.push(["base", data.baseline || "baseline"]);
+    root.append(key(...marks));
+    chart(root, data.lead || data.title, scoreChart(data.entries));
+  } else {
+    const { charts } = data.layers;
+    root.append(...charts.map((spec) => figureOf(spec, explorer)));
+  }
+  if (data.points.length) root.append(el("div", { class: "wb-pairs" }, data.points.map((spec) => figureOf(spec, explorer))));
   root.append(grid(data.heads, data.rows, { numbers: data.numbers, caption: "Scores" }));
   root.append(el("div", { class: "wb-pairs" }, data.extremes.map((list) => el("div", {}, el("h3", {}, say(list.title)), rowTable(list, explorer)))));
   if (data.notes.length) root.append(notes(data.notes));
@@ -30,14 +36,14 @@ function comparisonSection(data, explorer) {
   const root = section(data.title, data.lead);
   root.append(el("p", { class: "wb-verdict", "data-floor": data.measured ? "measured" : "missing" }, say(data.floor)));
   if (data.cards.length) root.append(el("div", { class: "wb-cards" }, data.cards.map(card)));
-  if (data.differences.length) root.append(grid(["differs", ...data.cards.map((c) => c.title)], data.differences, { caption: "What differs between the two engines" }));
+  if (data.differences.length) root.append(grid(["differs", ...data.cards.map((c) => c.title)], data.differences.map((row) => row.map(shortHash)), { caption: "What differs between the two engines" }));
   const marks = [["dot", "mean relative error"], ["worst", "worst row"]];
   if (data.entries.some((entry) => entry.floor > 0)) marks.push(["band", "noise floor"]);
   if (data.ribbon.length && data.entries.length > 1) {
     const taps = data.entries.map((entry) => entry.label);
-    const reach = explorer !== null && taps.some((tap) => explorer.maps.some((m) => m.frames.some((f) => f.tap === tap)));
-    root.append(el("h3", {}, "From the first tap to the last"), el("p", { class: "wb-soft" }, reach ? "Choose a tap to open both maps there." : ""));
-    chart(root, "Measures by tap", ribbonChart(taps, data.ribbon, reach ? (tap) => explorer.goToTap(tap) : null));
+    const open = opener(taps, explorer);
+    root.append(el("h3", {}, "From the first tap to the last"), el("p", { class: "wb-soft" }, open === null ? "" : "Choose a tap to open both maps there."));
+    chart(root, "Measures by tap", ribbonChart(taps, data.ribbon, open));
   }
   root.append(el("h3", {}, "Error by tap"), key(...marks));
   chart(root, data.lead || data.title, errorChart(data.entries));
@@ -53,8 +59,10 @@ function worstTable(data, explorer) {
 
 /** Rows with their prompts; one click selects a row in the maps. */
 function rowTable(data, explorer) {
+  const shows = explorer !== null && data.rows.some(({ row }) => Number.isInteger(row));
+  if (!shows) return grid(data.heads, data.rows.map(({ cells }) => cells), { numbers: data.numbers, caption: data.title });
   const rows = data.rows.map(({ cells, row }) => {
-    if (row === null || explorer === null) return [...cells, ""];
+    if (!Number.isInteger(row)) return [...cells, ""];
     const go = el("button", { type: "button", class: "wb-link", on: { click: () => explorer.model.select([row]) } }, "show");
     return [...cells, go];
   });
@@ -81,14 +89,29 @@ function clusterName(index, name, code, explorer) {
   return el("button", { type: "button", class: "wb-link", on: { click: choose } }, say(name, 80));
 }
 
+/** A result in the common form: a verdict, charts, tables, notes. */
+function resultSection(data, explorer) {
+  const root = section(data.title, data.lead);
+  if (data.verdict !== null) root.append(el("p", { class: "wb-verdict", "data-floor": data.verdict.measured ? "measured" : "missing" }, say(data.verdict.text)));
+  root.append(...data.charts.map((spec) => figureOf(spec, explorer)));
+  for (const table of data.tables) if (table.rows.length) root.append(el("h3", {}, say(table.title)), rowTable(table, explorer));
+  if (data.notes.length) root.append(notes(data.notes));
+  return root;
+}
+
 function card({ title, facts }) {
   return el("div", { class: "wb-card" }, el("h4", {}, say(title)), el("dl", {}, facts.map(([name, value]) => hashFact(name, String(value)))));
 }
 
-/** A fact whose value may be a hash: its start is enough for the eye, the whole stands in the title and in the JSON. */
+/** A value that may be a hash: its start is enough for the eye, the whole stands in the title and in the JSON. */
+function shortHash(value) {
+  return /^[0-9a-f]{32,}$/.test(value) ? el("code", { class: "wb-hash", title: value }, `${value.slice(0, 16)}…`) : value;
+}
+
 function hashFact(name, value) {
   const node = fact(name, value);
-  if (/^[0-9a-f]{32,}$/.test(value)) node.lastChild.replaceChildren(el("code", { class: "wb-hash", title: value }, `${value.slice(0, 16)}…`));
+  const short = shortHash(value);
+  if (short !== value) node.lastChild.replaceChildren(short);
   return node;
 }
 
@@ -103,4 +126,4 @@ function provenanceSection(data) {
   return root;
 }
 
-const SECTIONS = { probe: probeSection, comparison: comparisonSection, clusters: clusterSection, provenance: provenanceSection };
+const SECTIONS = { probe: probeSection, result: resultSection, comparison: comparisonSection, clusters: clusterSection, provenance: provenanceSection };

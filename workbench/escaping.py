@@ -1,4 +1,4 @@
-"""The one way for text to enter markup, and the one way to show it in a terminal.
+"""The one way for text to enter markup, and the one way to show it in a terminal or in the label of a chart.
 
 A page keeps untrusted text in JSON and its script writes it into text nodes; markup made here holds constants only,
 except for the title.
