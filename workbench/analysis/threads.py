@@ -18,11 +18,8 @@ def few_threads(width: int) -> Iterator[None]:
     if width > SMALL_WIDTH:
         yield
         return
-    try:
-        threadpool_limits = import_module("threadpoolctl").threadpool_limits
-    except ImportError:  # comes with scikit-learn; without it only time is lost
-        yield
-        return
+    from threadpoolctl import threadpool_limits
+
     import_module("scipy.linalg")  # brings a BLAS of its own, and only loaded ones are limited
     with threadpool_limits(limits=1, user_api="blas"):
         yield
