@@ -104,11 +104,13 @@ def joined_provenance(parts: Sequence[Provenance], n_rows: int) -> Provenance:
         return tuple(dict.fromkeys(value for part in parts for value in getattr(part, name)))
 
     versions = {"workbench": __version__, "numpy": np.__version__}
-    for part in parts:
+    parameters: dict[str, Any] = {}
+    for number, part in enumerate(parts, start=1):
         versions |= part.versions
+        parameters |= {f"{name} ({number})": value for name, value in part.parameters.items()}
     return Provenance(
         runs=each("runs"), engines=each("engines"), prompts=each("prompts"), taps=each("taps"),
-        seed=parts[0].seed if parts else 0, parameters={"of": [plain(part.parameters) for part in parts]},
+        seed=parts[0].seed if parts else 0, parameters=parameters,
         n_rows=n_rows, sampling=parts[0].sampling if parts else "labels given as arrays", versions=versions,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )  # fmt: skip

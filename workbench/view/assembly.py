@@ -56,8 +56,9 @@ def assemble(views: Sequence[Given], options: Options) -> tuple[dict[str, Any], 
     parts = [_view(view, options, rule, blocks, only=len(views) == 1) for view in views]
     if len(parts) > 1 and options.color is not None and not rule.active:
         _check_colour(parts, options.color)
-    title = (options.title if rule.keep != 0 else None) or TITLE
-    one: dict[str, Any] = parts[0] if len(parts) == 1 else {"headline": _count(parts), "facts": ()}
+    own = options.title if rule.keep != 0 else None
+    title = own or TITLE
+    one: dict[str, Any] = parts[0] if len(parts) == 1 else {"headline": own or _count(parts), "facts": ()}
     heading = Heading(title=title, headline=one["headline"], facts=one["facts"], date=options.date)
     return build_page(heading, parts, rule, blocks), blocks.joined()
 
@@ -131,7 +132,8 @@ def contents_of(given: Given, rows: DrawnRows, rule: Redaction) -> tuple[list[Vi
     for clusters in given.clusters:
         columns.append(cluster_column(clusters, rows, rule))
         sections.append(cluster_section(clusters, len(columns) - 1, rule))
-    sections += [result_section(result, rule, rows) for result in given.others]
+    others = [result_section(result, rule, rows) for result in given.others]
+    sections += [{name: value for name, value in section.items() if name != "said"} for section in others]
     here = [probe for probe in given.all_probes if run_id(rows.run) in probe.provenance.runs]
     for labels in dict.fromkeys(probe.labels for probe in here):  # one column a target: of the tap that reads it best
         same = [probe for probe in here if probe.labels == labels]

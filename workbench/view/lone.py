@@ -37,6 +37,8 @@ def lone_view(given: Given, rule: Redaction, blocks: Blocks, *, date: str) -> di
     sections.append(provenance_section((), None, made, rule, floor=floor_words(given.comparisons), date=date))
     drift = drift_clause(given.comparisons[0], ()) if given.comparisons else None
     found = clauses_of(given, rule, drift)
+    said = [section.pop("said", None) for section in sections]
+    found += [words for words in said if words and not found]
     words = "; ".join(found) + "." if found else _first_words(given, sections)
     headline = words[:1].upper() + words[1:]
     heading = Heading(title=sections[0].get("title") or "Map", headline=headline, facts=(), date=date)

@@ -37,7 +37,10 @@ def _lens(lens: Any, _rule: Redaction, _rows: DrawnRows | None) -> dict[str, Any
         [tap, f"{100 * agreement:.1f} %", rounded(divergence), rounded(nats)]
         for tap, agreement, divergence, nats in zip(lens.taps, lens.agreement, lens.divergence, entropy, strict=True)
     ]
+    middle = lens.taps[len(lens.taps) // 2]
+    share = 100 * float(lens.agreement[len(lens.taps) // 2])
     return {
+        "said": f"At {middle} the head's first token is that of {lens.taps[-1]} on {share:.0f} % of the rows",
         "title": "What the output head would say at each tap",
         "lead": f"Logit lens of {lens.provenance.sampling}; agreement is with the first token at {lens.taps[-1]}.",
         "charts": [{"kind": "ribbon", "title": "By tap", "places": list(lens.taps), "bands": bands}],
@@ -59,7 +62,8 @@ def _neighbours(near: Any, rule: Redaction, rows: DrawnRows | None) -> dict[str,
         heads = ["row", "position", near.metric]
         shown = row_list("Nearest rows", heads, cells, near.rows, rows, rule, numeric=True)
     lead = f"At {near.tap}, in full width, by {near.metric}; the search is exact."
-    return {"title": f"Nearest to {asked}", "lead": lead, "tables": [shown]}
+    said = f"Nearest to {asked}: {shown['rows'][0]['cells'][0]}" if shown["rows"] else f"Nothing is near {asked}"
+    return {"said": said, "title": f"Nearest to {asked}", "lead": lead, "tables": [shown]}
 
 
 def _pair(pair: Any, rule: Redaction, rows: DrawnRows | None) -> dict[str, Any]:
@@ -83,9 +87,13 @@ def _pair(pair: Any, rule: Redaction, rows: DrawnRows | None) -> dict[str, Any]:
     if len(pair.taps) > 1:
         title = "Distance of aligned tokens, |b − a| / |a|"
         charts.append({"kind": "curves", "title": title, "places": list(pair.taps), "series": series})
+    known = [(value, tap) for value, tap in zip(mean, pair.taps, strict=True) if value is not None]
+    widest = max(known, default=(0.0, pair.taps[-1]))
+    n = len(pair.aligned)
     return {
+        "said": f"Prompts {pair.prompts[0]} and {pair.prompts[1]} lie farthest apart at {widest[1]}: {widest[0]:.2g}",
         "title": f"Two prompts side by side: {pair.prompts[0]} and {pair.prompts[1]}",
-        "lead": f"{len(pair.aligned):,} tokens belong together: equal ones, and those that replace each other.",
+        "lead": f"Aligned tokens: {n:,}, equal ones and those that replace each other.",
         "charts": charts,
         "tables": [table("Aligned tokens", heads, lines, list(range(3, len(heads))))],
         "notes": [f"{name}: {text}" for name, text in zip(names, texts, strict=False) if text],
@@ -104,12 +112,14 @@ def _churn(churn: Any, rule: Redaction, _rows: DrawnRows | None) -> dict[str, An
     heads = ["first", "second", "rows", "rows", "in both", "stayed"]
     charts = []
     if max(churn.table.shape) <= MAX_SHADES:
-        rows, columns = ([*side, "noise"] for side in sides)
-        charts = [{"kind": "shades", "title": "Where the rows of each cluster went", "rows": rows, "columns": columns}]
-        charts[0]["values"] = churn.table.tolist()
+        noise = [bool(churn.table[-1].any()), bool(churn.table[:, -1].any())]
+        rows, columns = ([*side, "noise"] if any_of else side for side, any_of in zip(sides, noise, strict=True))
+        shades = {"kind": "shades", "title": "Where the rows of each cluster went", "rows": rows, "columns": columns}
+        charts = [shades | {"values": churn.table[: len(rows), : len(columns)].tolist()}]
     return {
+        "said": str(churn),
         "title": "What became of the clusters",
-        "lead": f"{str(churn)[:1].upper()}{str(churn)[1:]}.",
+        "lead": f"Clusters are matched one to one by common rows; adjusted Rand index {churn.adjusted_rand:.3f}.",
         "charts": charts,
         "tables": [table("Matched clusters", heads, lines, [2, 3, 4, 5])],
     }
@@ -125,7 +135,9 @@ def _split(split: Any, _rule: Redaction, _rows: DrawnRows | None) -> dict[str, A
     ]
     heads = ["tap", *[f"{name}, {kind}" for name in names for kind in ("mean", "worst")]]
     title = "Mean |b − a| / |a| by tap"
+    last = ", ".join(f"{name} {figure(float(found[f'{name}_error'][-1]))}" for name in names)
     return {
+        "said": f"Error at {taps[-1]}: {last}",
         "title": "Where the error comes from",
         "lead": f"Number format and engine apart; the step called engine is {split.engine_means}. Norms do not add up.",
         "charts": [{"kind": "curves", "title": title, "places": taps, "series": series, "log": True}],
@@ -142,7 +154,9 @@ def _curve(curve: Any, rule: Redaction, _rows: DrawnRows | None) -> dict[str, An
         [int(n), rounded(score), rounded(spread)]
         for n, score, spread in zip(curve.groups, curve.scores, curve.spread, strict=True)
     ]
+    ends = [f"{rounded(curve.scores[k])} on {int(curve.groups[k]):,} training groups" for k in (0, -1)]
     return {
+        "said": f"Held-out score {ends[0]}, {ends[1]}",
         "title": f"Score by training groups: {what}",
         "lead": "Held-out score of models fitted on growing shares of the groups; the band is the spread over folds.",
         "charts": [{"kind": "curves", "title": "Held-out score", "places": places, "series": series}],

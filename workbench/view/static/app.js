@@ -58,7 +58,7 @@ function factList(facts) {
 
 function heading(doc, page) {
   return el("header", { class: "wb-head" },
-    el("div", { class: "wb-eyebrow" }, el("span", {}, say(doc.title, 300)), doc.redacted ? el("span", { class: "wb-badge", "data-badge": "redacted" }, "redacted") : null, el("span", { class: "wb-grow" }), el("span", {}, doc.date), page.toggle()),
+    el("div", { class: "wb-eyebrow" }, el("span", {}, doc.title === doc.headline ? plural(doc.views.length, "view") : say(doc.title, 300)), doc.redacted ? el("span", { class: "wb-badge", "data-badge": "redacted" }, "redacted") : null, el("span", { class: "wb-grow" }), el("span", {}, doc.date), page.toggle()),
     el("h1", {}, say(doc.headline, 600)),
     doc.redacted ? el("p", { class: "wb-verdict" }, doc.redacted) : null,
     doc.facts.length ? factList(doc.facts) : null);

@@ -63,7 +63,7 @@ function rowTable(data, explorer) {
   if (!shows) return grid(data.heads, data.rows.map(({ cells }) => cells), { numbers: data.numbers, caption: data.title });
   const rows = data.rows.map(({ cells, row }) => {
     if (!Number.isInteger(row)) return [...cells, ""];
-    const go = el("button", { type: "button", class: "wb-link", on: { click: () => explorer.model.select([row]) } }, "show");
+    const go = el("button", { type: "button", class: "wb-link wb-go", on: { click: () => explorer.model.select([row]) } }, "show");
     return [...cells, go];
   });
   return grid([...data.heads, ""], rows, { numbers: data.numbers, caption: data.title });
