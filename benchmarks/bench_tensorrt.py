@@ -748,7 +748,9 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lowering", default="packed", help="of every engine but the baseline")
     parser.add_argument("--few", type=int, default=4, help="layers in the stages taps, kept and variants")
-    parser.add_argument("--variants", default="fp8:packed,fp8:fused,fp8:fused_gate,bf16:packed,bf16:fused_gate")
+    parser.add_argument(
+        "--variants", default="fp8:packed,fp8:fused,fp8:fused_gate,fp8:fused_norm,bf16:packed,bf16:fused_norm"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer ceilings")
     parser.add_argument("--add", action="store_true", help="keep the figures that --out holds already")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no stage after this time")

@@ -26,10 +26,10 @@ ENGINES = {
     "fp32": ("fp32", (), "none"),
     "fp16": ("fp16", (), "none"),
     "bf16": ("bf16", (), "none"),
-    "bf16 kernels": ("bf16", (), "attention+gate"),
+    "bf16 kernels": ("bf16", (), "all"),
     "fp8": ("fp8", (), "none"),
     "fp8 kept": ("fp8", KEPT, "none"),
-    "fp8 kept kernels": ("fp8", KEPT, "attention+gate"),
+    "fp8 kept kernels": ("fp8", KEPT, "all"),
 }
 
 

@@ -166,7 +166,9 @@ def test_a_captured_graph_gives_the_same_rows(engines, real):
         ("bf16", (), 0.015, "attention"),
         ("bf16", (), 0.015, "attention+gate"),
         ("fp8", KEPT, 0.09, "attention"),
+        ("bf16", (), 0.015, "all"),
         ("fp8", KEPT, 0.09, "attention+gate"),
+        ("fp8", KEPT, 0.09, "all"),
     ],
 )
 def test_own_kernels_keep_the_states(engines, real, precision, keep, mean, kernels):

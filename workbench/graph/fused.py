@@ -1,4 +1,4 @@
-"""Lowerings for a runtime with own kernels: rope and causal attention over packed q, k, v; the gate of the MLP.
+"""Lowerings for a runtime with own kernels: rope and attention over packed q, k, v; gate of the MLP; sum and norm.
 
 Everything else is as in the primitive lowering, and so is a block that a kernel does not cover.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Layer
 
 DOMAIN = "workbench"
-ATTENTION, GATE = "RopeAttention", "SiluGate"
+ATTENTION, GATE, ADD_NORM = "RopeAttention", "SiluGate", "AddRmsNorm"
 LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)
 
@@ -85,3 +85,19 @@ class FusedGate(Fused):
     def gated_packed(self, both: str) -> str:
         """Multiply the activated gate with the other half: [prompt, token, d_ff] from [prompt, token, 2 * d_ff]."""
         return self.emitter.op(GATE, both, domain=DOMAIN, width=self.config.d_ff, step=0.0)
+
+
+class FusedNorm(FusedGate):
+    """Writes a sum of the residual stream and its norm as one own operator too."""
+
+    name: ClassVar[str] = "fused_norm"
+
+    def add_norm(self, x: str, delta: str, name: str) -> tuple[str, str]:
+        """Add to the residual stream, and apply a norm to the sum."""
+        config = self.config
+        if config.norm != "rms" or "norm" in config.biases or not config.norm_weight:
+            return super().add_norm(x, delta, name)
+        scale = self.vector(f"{name}.weight")
+        attributes = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
+        total, normed = self.emitter.ops(ADD_NORM, x, delta, scale, n=2, domain=DOMAIN, **attributes)
+        return total, normed

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import EngineError
-from workbench.graph.fused import ATTENTION, GATE
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ SHAPES: dict[int, tuple[int, int, int, int | None]] = {
     64: (4, 1, 64, None),
     128: (8, 1, 128, 128),
 }
-GATE_BLOCK, GATE_WARPS = 1024, 4
+GATE_BLOCK, GATE_WARPS, NORM_WARPS = 1024, 4, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class Kernel:
     tile : int
         Longest prompt that it takes, 0 where any will do.
     programs_a_row : int
-        Programs of a launch: `programs_a_row` for each prompt of attention, and for each token of the gate.
+        Programs of a launch for each prompt of attention, or for each token of another operator.
     name : str
         Of the function in the code.
     code : bytes
@@ -78,7 +78,7 @@ def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping
     EngineError
         If Triton is not installed.
     """
-    makers = {ATTENTION: _attention, GATE: _gate}
+    makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm}
     return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
 
 
@@ -116,6 +116,24 @@ def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
         sizes=sizes,
         tile=0,
         programs_a_row=-(-sizes["width"] // GATE_BLOCK),
+    )
+    return [made]
+
+
+def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+    block = 1 << (sizes["width"] - 1).bit_length()
+    constants = {"WIDTH": sizes["width"], "BLOCK": block, "CODES": sizes["codes"]}
+    stream = "*fp32" if sizes["wide"] else "*bf16"
+    types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream, "out": _out(sizes)}
+    types |= {"eps": "fp32", "levels": "fp32"}
+    warps = min(NORM_WARPS, max(1, block // 256))
+    made = _compile(
+        compute_capability,
+        ("add_rms_norm", types, constants, {"num_warps": warps}),
+        operator=ADD_NORM,
+        sizes=sizes,
+        tile=0,
+        programs_a_row=1,
     )
     return [made]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import EngineError
-from workbench.graph.fused import ATTENTION, GATE
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,7 @@ FIELDS: dict[str, dict[str, type[Any]]] = {
         "step": _REAL,
     },
     GATE: {"width": _WHOLE, "step": _REAL},
+    ADD_NORM: {"width": _WHOLE, "wide": _WHOLE, "eps": _REAL, "step": _REAL},
 }
 
 
@@ -44,7 +45,7 @@ def operators_of(model: Any) -> list[tuple[str, dict[str, int]]]:
     found = []
     for node in model.graph.node:
         if node.op_type in FIELDS:
-            values = {a.name: a.f if a.name in ("scale", "step") else a.i for a in node.attribute}
+            values = {a.name: a.f if FIELDS[node.op_type][a.name] is _REAL else a.i for a in node.attribute}
             entry = (node.op_type, sizes_of(node.op_type, values))
             if entry not in found:
                 found.append(entry)
@@ -82,6 +83,8 @@ class Launcher:
         arguments: list[Any] = [ctypes.c_void_p(address) for address in addresses]
         if operator == ATTENTION:
             arguments += [ctypes.c_int32(tokens), ctypes.c_float(values["scale"])]
+        elif operator == ADD_NORM:
+            arguments.append(ctypes.c_float(values["eps"]))
         arguments += [ctypes.c_float(levels), *[ctypes.c_void_p(0)] * kernel.extra]
         rows = prompts if operator == ATTENTION else prompts * tokens
         if rows:
@@ -132,19 +135,28 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
             trt.IPluginV3OneBuild.__init__(self)
             trt.IPluginV3OneRuntime.__init__(self)
             self.values = values
-            self.num_outputs = 1
+            self.num_outputs = 2 if operator == ADD_NORM else 1
             self.plugin_namespace, self.plugin_name, self.plugin_version = "", operator, "1"
 
         def get_capability_interface(self, _kind: Any) -> Any:
             return self
 
-        def _out(self) -> Any:
-            return trt.DataType.FP8 if self.values["step"] > 0 else trt.DataType.BF16
+        def _types(self) -> list[Any]:
+            kind = trt.DataType
+            out = kind.FP8 if self.values["step"] > 0 else kind.BF16
+            if operator == ATTENTION:
+                return [kind.BF16, kind.FLOAT, kind.FLOAT, out]
+            if operator == GATE:
+                return [kind.BF16, out]
+            stream = kind.FLOAT if self.values["wide"] else kind.BF16
+            return [stream, kind.BF16, kind.FLOAT, stream, out]
 
         def get_output_data_types(self, _input_types: Any) -> Any:
-            return [self._out()]
+            return self._types()[-self.num_outputs :]
 
         def get_output_shapes(self, inputs: Any, _shapes: Any, builder: Any) -> Any:
+            if operator == ADD_NORM:
+                return [trt.DimsExprs(inputs[0]), trt.DimsExprs(inputs[0])]
             out = trt.DimsExprs(inputs[0])
             width = self.values["heads"] * self.values["head_dim"] if operator == ATTENTION else self.values["width"]
             out[2] = builder.constant(width)
@@ -159,15 +171,14 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
         def on_shape_change(self, _inputs: Any, _outputs: Any) -> None:
             pass
 
-        def supports_format_combination(self, pos: int, in_out: Any, num_inputs: int) -> bool:
-            wanted = trt.DataType.FLOAT if 0 < pos < num_inputs else self._out() if pos else trt.DataType.BF16
+        def supports_format_combination(self, pos: int, in_out: Any, _num_inputs: int) -> bool:
             found = in_out[pos].desc
-            return bool(found.format == trt.TensorFormat.LINEAR and found.type == wanted)
+            return bool(found.format == trt.TensorFormat.LINEAR and found.type == self._types()[pos])
 
         def enqueue(
             self, input_desc: Any, _output_desc: Any, inputs: Any, outputs: Any, _workspace: int, stream: int
         ) -> None:
-            kernels.launch(operator, self.values, tuple(input_desc[0].dims), [*inputs, outputs[0]], stream)
+            kernels.launch(operator, self.values, tuple(input_desc[0].dims), [*inputs, *outputs], stream)
 
         def attach_to_context(self, _context: Any) -> Any:
             made = self.clone()

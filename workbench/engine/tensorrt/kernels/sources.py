@@ -3,7 +3,7 @@
 
 Attention: a program computes heads of one prompt, whole, in one tile; queries and keys are turned while they are
 loaded, as two halves, so that nothing is written between the product that makes them and the one that reads the result.
-Both kernels can write FP8 codes for the product that follows.
+Every kernel can write FP8 codes for the product that follows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def rope_attention(
     far = 1 if INTERLEAVED else half
 
     key = tl.arange(0, TILE)
-    seen = (key[:, None] < n_tokens) & (key[:, None] < first_query + QUERIES)
+    seen = key[:, None] < n_tokens
+    if QUERIES < TILE:
+        seen = seen & (key[:, None] < first_query + QUERIES)
     row = (prompt * n_tokens + key).to(tl.int64)[:, None] * stride
     table = key[:, None] * half + part[None, :]
     c = tl.load(cos + table, mask=seen, other=0.0)
@@ -65,9 +67,10 @@ def rope_attention(
     query = first_query + tl.arange(0, QUERIES)
     real = query[:, None] < n_tokens
     row = (prompt * n_tokens + query).to(tl.int64)[:, None]
-    table = query[:, None] * half + part[None, :]
-    c = tl.load(cos + table, mask=real, other=0.0)
-    s = tl.load(sin + table, mask=real, other=0.0)
+    if QUERIES < TILE:
+        table = query[:, None] * half + part[None, :]
+        c = tl.load(cos + table, mask=real, other=0.0)
+        s = tl.load(sin + table, mask=real, other=0.0)
     for i in tl.static_range(SHARED):
         head = first_head + i
         at = qkv + row * stride + head * HEAD_DIM + near
@@ -101,3 +104,21 @@ def silu_gate(both, out, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES
     if CODES:
         mixed = tl.minimum(tl.maximum(mixed * levels, -448.0), 448.0)
     tl.store(out + row * WIDTH + at, mixed.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def add_rms_norm(
+    x, delta, scale, total, out, eps, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES: tl.constexpr
+):
+    """Add: stream and bfloat16 [row, width] give their sum, as the stream is, and its RMS norm times `scale`."""
+    row = tl.program_id(0).to(tl.int64) * WIDTH
+    at = tl.arange(0, BLOCK)
+    real = at < WIDTH
+    both = tl.load(x + row + at, mask=real, other=0.0).to(tl.float32)
+    both += tl.load(delta + row + at, mask=real, other=0.0).to(tl.float32)
+    tl.store(total + row + at, both.to(total.dtype.element_ty), mask=real)
+    root = tl.sqrt(tl.sum(both * both, 0) / WIDTH + eps)
+    normed = both / root * tl.load(scale + at, mask=real, other=0.0)
+    if CODES:
+        normed = tl.minimum(tl.maximum(normed * levels, -448.0), 448.0)
+    tl.store(out + row + at, normed.to(out.dtype.element_ty), mask=real)
