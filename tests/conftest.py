@@ -1,5 +1,6 @@
 """Toy checkpoints, engines and runs that many tests share; all made by the real code."""
 
+import contextlib
 import importlib.util
 import time
 from pathlib import Path
@@ -82,3 +83,18 @@ def toy_run(tmp_path_factory, toy_engines, toy_ids):
 
     prompts = load_prompts([f"prompt {i}" for i in range(len(toy_ids))], token_ids=[ids.tolist() for ids in toy_ids])
     return extract(prompts, toy_engines(), out=tmp_path_factory.mktemp("runs") / "toy", progress=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Keep a picture of the page that a browser test failed on."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            page = getattr(value, "page", None)
+            if hasattr(page, "screenshot"):
+                folder = Path(__file__).parents[1] / "test-artifacts"
+                folder.mkdir(exist_ok=True)
+                with contextlib.suppress(Exception):  # the page itself may be what failed
+                    page.screenshot(path=folder / f"{item.name[:80].replace('/', '_')}.png")
+    return report

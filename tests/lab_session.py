@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from view_browser import Opened
+from view_browser import Opened, chromium, expect
 
 HERE = Path(__file__).parent
 
@@ -79,6 +79,39 @@ def wait_for(done, what, limit_s=30.0):
     raise AssertionError(f"{what} did not come within {limit_s} s")
 
 
+@contextmanager
+def lab_page(folder, *, width=1400, height=1400):
+    """A browser page on a JupyterLab that works in `folder`/work."""
+    need_lab()
+    with chromium() as browser, lab_server(folder) as address:
+        where = browser.new_context(viewport={"width": width, "height": height})
+        where.set_default_timeout(60_000)
+        found = Lab(where.new_page(), folder, address)
+        found.browser = browser
+        try:
+            yield found
+        finally:
+            found.close()
+            where.close()
+
+
+# From the start of a cell to the first map drawn on a canvas, in the page's own clock.
+FIRST_MAP = """() => {
+  const began = performance.now();
+  const known = new Set(document.querySelectorAll(".wb-widget"));
+  window.__map = new Promise((resolve) => {
+    const look = () => {
+      const widget = [...document.querySelectorAll(".wb-widget")].find((one) => !known.has(one));
+      const panes = widget === undefined ? [] : [...widget.querySelectorAll(".wb-pane")];
+      if (panes.length && panes.every((one) => Number(one.dataset.draws) > 0)) resolve(performance.now() - began);
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+  window.jupyterapp.commands.execute("notebook:run-cell");
+}"""
+
+
 class Lab(Opened):
     """A notebook page; `run` executes a cell on the page, `ask` reads from its kernel."""
 
@@ -124,6 +157,24 @@ class Lab(Opened):
 
     def run_all(self):
         self.command("notebook:run-all-cells")
+
+    def choose(self, cell):
+        """Make a cell the one that commands act on."""
+        self.page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-InputArea-editor").click()
+
+    def run_cell(self, cell):
+        self.choose(cell)
+        self.command("notebook:run-cell")
+
+    def first_map_ms(self, cell):
+        """Run a cell and give the milliseconds until its map is drawn."""
+        self.choose(cell)
+        self.page.evaluate(FIRST_MAP)
+        return self.page.evaluate("window.__map")
+
+    def shown(self, count=1):
+        """Wait until so many views are live."""
+        expect(self.page.locator('.wb-widget[data-ready="true"]')).to_have_count(count)
 
     def connect(self):
         """Reach the notebook's kernel by its connection file."""

@@ -111,9 +111,9 @@ def test_a_quick_first_map_is_replaced_by_the_measured_one(runs, monkeypatch):
     shutil.rmtree(runs[0].path.with_name("a.maps"))
     monkeypatch.setattr(framing, "LARGE", 1)
     started = threading.Event()
-    monkeypatch.setattr("workbench.view.background.Jobs._one", lambda self, step: started.wait(60) and "")
+    monkeypatch.setattr("workbench.view.background.Jobs._one", lambda self, step, cancel: started.wait(60) and "")
     quick = explore(*runs, umap=False)
-    assert quick.maps["maps"][0]["frames"][0]["note"] == "quality not yet measured"
+    assert quick.maps["maps"][0]["frames"][0]["note"].endswith("quality not yet measured")
     first = np.frombuffer(quick.map_buffer[: 60 * 8], "<f4")
     np.testing.assert_allclose(first, np.frombuffer(measured.map_buffer[: 60 * 8], "<f4"), atol=1e-3)
     started.set()
@@ -180,3 +180,85 @@ def test_a_view_of_hostile_texts_sends_them_as_data(tmp_path):
     view = explore(run, background=False)
     json.dumps(view.doc, allow_nan=False)
     assert all(isinstance(part, bytes) for part in (view.buffer, view.map_buffer, view.bits))
+
+
+def test_steps_wait_their_turn_and_a_cancel_forgets_those_that_wait():
+    from workbench.view.background import Jobs, Step
+
+    said, ran = [], []
+    started, go = threading.Event(), threading.Event()
+
+    def slow(progress, cancel):
+        started.set()
+        progress(0, 0)
+        assert go.wait(60)
+        ran.append(cancel.is_set())
+
+    jobs = Jobs(said.append)
+    jobs.add([Step("slow", slow), Step("never", lambda progress, cancel: ran.append("never"))])
+    jobs.begin()
+    assert started.wait(60)
+    jobs.cancel()
+    jobs.add([Step("later", lambda progress, cancel: ran.append("later"))])
+    go.set()
+    jobs.wait(60)
+    assert ran == [True, "later"]
+    assert said[0] == {"text": "slow (1 more to come)", "done": 0, "total": 0, "running": True}
+    assert any(state["text"].startswith("slow: waits until another fit ends") for state in said)
+    assert said[-1] == {"text": "Cancelled; what is on screen stays.", "done": 0, "total": 0, "running": False}
+
+
+def test_work_begins_when_the_first_map_is_drawn(runs, monkeypatch):
+    monkeypatch.setattr("workbench.view.background.START_S", 600.0)
+    view = explore(*runs, umap=False)
+    assert len(view.maps["maps"][0]["frames"]) == 1
+    view._message(view, {"kind": "drawn"}, [])
+    view._jobs._thread.join(120)
+    assert len(view.maps["maps"][0]["frames"]) == 2
+
+
+def test_another_run_opens_beside_the_first_in_place(runs):
+    view = explore(runs[0], umap=False)
+    view.selected = [2, 7]
+    told = []
+    view.send = told.append
+    view._message(view, {"kind": "siblings"}, [])
+    [choice] = told[0]["runs"]
+    assert choice["name"] == "b"
+    assert "int8" in choice["title"]
+    view._message(view, {"kind": "beside", "name": "../a"}, [])
+    assert told[1]["kind"] == "error"
+    assert "one of: b" in told[1]["text"]
+    view._message(view, {"kind": "beside", "name": "b"}, [])
+    view.wait(120)
+    assert [len(frame["panes"]) for frame in view.maps["maps"][0]["frames"]] == [2, 2]
+    assert "fitted together" in view.maps["lead"]
+    assert view.sections[0]["title"] == "fp32 against int8"
+    assert view.selected.tolist() == [2, 7]
+    assert len(view.given().runs) == 2
+    with pytest.raises(ViewError, match="two runs at most"):
+        view.compare(runs[1])
+
+
+def test_a_probe_asked_for_on_the_page_is_shown_and_goes_into_the_report(runs, tmp_path):
+    view = explore(runs[0], background=False)
+    view.keep(HOSTILE[0], range(20))
+    view.keep("others", range(30, 50))
+    view._message(view, {"kind": "probe", "first": HOSTILE[0], "second": "others"}, [])
+    view.wait(120)
+    assert view.sections[0]["title"] == f"What a linear probe reads: {HOSTILE[0]} or others"
+    [probe] = view.given().probes
+    assert probe.n_rows == 40
+    assert len(view.maps["columns"]) >= 1
+    told = []
+    view.send = told.append
+    view._message(view, {"kind": "probe", "first": "others", "second": "others"}, [])
+    assert "share no row" in told[0]["text"]
+
+
+def test_filters_and_size_are_kept_beside_the_run(runs):
+    view = explore(runs[0], background=False)
+    place = {"size": "value", "filters": {"kind": {"off": ["k1", None]}, "value": {"from": 0.5, "to": None}}}
+    view.place = {**place, "unknown": 1}
+    assert load_state(runs[0].path)["place"] == place
+    assert explore(runs[0], background=False).place["filters"] == place["filters"]

@@ -165,3 +165,20 @@ CONTRAST = """() => {
   }
   return low;
 }"""
+
+# Forty moves over a map: milliseconds until the text of the row is laid out.
+HOVER = """() => new Promise((resolve) => {
+  const over = document.querySelector(".wb-over"), box = over.getBoundingClientRect();
+  const tip = document.querySelector(".wb-tip");
+  const [mx, my] = JSON.parse(document.querySelector(".wb-pane").dataset.frame);
+  const times = [];
+  for (let i = 0; i < 40; i += 1) {
+    const began = performance.now();
+    const where = { clientX: box.left + mx + 3 * i - 60, clientY: box.top + my + i - 20, bubbles: true };
+    over.dispatchEvent(new PointerEvent("pointermove", where));
+    void tip.offsetWidth;
+    times.push(performance.now() - began);
+  }
+  times.sort((a, b) => a - b);
+  resolve({ median: times[20], worst: times[39], shown: !tip.hidden });
+})"""

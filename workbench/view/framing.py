@@ -50,7 +50,7 @@ def _has(run: Run, tap: str, first: Run) -> bool:
 def _extended(projection: Projection, runs: Sequence[Run]) -> Projection:
     from workbench.analysis import project
 
-    whole = len(projection.rows) + projection.left_out == runs[0].n_rows
+    whole = len(projection.rows) + projection.left_out + projection.dropped_first == runs[0].n_rows
     one = projection.method == "pca" and projection.badge == "single" and whole
     if (
         not one
@@ -63,20 +63,26 @@ def _extended(projection: Projection, runs: Sequence[Run]) -> Projection:
 
 
 def quick_frame(runs: Sequence[Run], rows: DrawnRows, tap: str, *, seed: int = 0) -> MapFrame | None:
-    """Give a first map of a large tap: two components, unmeasured; None where `project` is quick enough."""
-    from workbench.analysis.pca import fit_pca
-    from workbench.index.blocks import rows_of
+    """Give a first map of a large tap: two components in one pass; None where `project` is quick enough."""
+    from workbench.analysis.pca import quick_pca
+    from workbench.analysis.projection import finite_rows
+    from workbench.analysis.sampling import asked_rows
+    from workbench.index.blocks import Rows, rows_of
 
     size = sum(run.n_rows for run in runs) * runs[0].tap(tap).shape[1]
-    if size < LARGE or any(len(run.flagged_rows) or not _has(run, tap, runs[0]) for run in runs):
+    if size < LARGE or any(not _has(run, tap, runs[0]) for run in runs):
         return None
-    parts = [rows_of(run.tap(tap)) for run in runs]
-    pca = fit_pca(rows_of(*(run.tap(tap) for run in runs)), 2, seed=seed)
+    sound = [finite_rows(run, tap, asked_rows(run, None, "drop")[0]) for run in runs]
+    parts = [rows_of(run.tap(tap), rows=None if len(ids) == run.n_rows else ids)
+             for run, ids in zip(runs, sound, strict=True)]  # fmt: skip
+    both = Rows(parts=sum((part.parts for part in parts), ()), picks=sum((part.picks for part in parts), ()))
+    pca = quick_pca(both, 2, seed=seed)
     twins = [rows.ids, *(partners(rows, run) for run in runs[1:])]
-    panes = [
-        Pane(title=engine_name(run), coordinates=take(pca.transform(part), wanted), missing=int((wanted < 0).sum()))
-        for run, part, wanted in zip(runs, parts, twins, strict=True)
-    ]
+    panes = []
+    for run, part, ids, wanted in zip(runs, parts, sound, twins, strict=True):
+        placed = np.full((run.n_rows, 2), np.nan, np.float32)
+        placed[ids] = pca.transform(part)
+        panes.append(Pane(title=engine_name(run), coordinates=take(placed, wanted), missing=int((wanted < 0).sum())))
     first, second = (float(share) for share in pca.explained[:2])
     return MapFrame(
         method="pca",
@@ -84,7 +90,7 @@ def quick_frame(runs: Sequence[Run], rows: DrawnRows, tap: str, *, seed: int = 0
         badge="joint" if len(runs) > 1 else "single",
         axes=(f"PC 1 ({100 * first:.1f} % of variance)", f"PC 2 ({100 * second:.1f} %)"),
         panes=tuple(panes),
-        note="quality not yet measured",
+        note=f"first look, components within {pca.residual:.1g} of exact; quality not yet measured",
     )
 
 
@@ -112,6 +118,7 @@ def _frame(
         ["map quality", note],
         ["rows fitted", f"{projection.fitted_rows:,}"],
         ["rows left out (inf or NaN)", f"{projection.left_out:,}"],
+        ["first tokens left out", f"{projection.dropped_first:,}"],
     ]
     return MapFrame(
         method=projection.method,

@@ -7,6 +7,7 @@ itself and tells Python afterwards. What the reader did is kept as JSON beside t
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ import numpy.typing as npt
 import traitlets
 
 from workbench.errors import ViewError, WorkbenchError
+from workbench.view.background import Jobs
 from workbench.view.selections import Selection, load_state, pack_mask, save_state, unpack_mask
+from workbench.view.siblings import sibling_choices, sibling_run
 from workbench.view.static_files import script, style
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from workbench.analysis import Probe
     from workbench.store import Run
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 _FROM_JSON = {"from_json": lambda value, _widget: bytes(value)}  # buffers arrive as memory views
+_PLACE = ("method", "tap", "colour", "size", "camera", "filters")
 IDLE: dict[str, Any] = {"text": "", "done": 0, "total": 0, "running": False}
 
 
@@ -63,18 +67,20 @@ class View(anywidget.AnyWidget):
         self,
         rows: DrawnRows,
         *,
+        steps: Mapping[str, Callable[..., Step]],
         twin: Callable[[View], dict[str, str]],
         given: Callable[[View], Given],
         **traits: Any,
     ) -> None:
         self.rows = rows
         self.run: Run = rows.run
+        self._steps = steps
         self._twin = twin
         self._given = given
         self._lock = threading.RLock()
         self._out_of_view = np.empty(0, np.int64)
         self._callbacks: list[Callable[[Ids], None]] = []
-        self._jobs: Any = None
+        self._jobs = Jobs(self._say)
         self._ours = False
         self._kept = True
         super().__init__(bits=pack_mask(np.zeros(len(rows), np.bool_)), **traits)
@@ -182,8 +188,8 @@ class View(anywidget.AnyWidget):
         found = nearest_rows(states, states[np.array([row_id])], min(k, self.run.n_rows), metric=metric)  # type: ignore[arg-type]
         return np.asarray(found.rows[0], np.int64)
 
-    def probe(self, first: str, second: str, **options: Any) -> Probe:
-        """Fit a probe that tells one named selection from another, at the tap on screen.
+    def probe(self, first: str, second: str, *, tap: str | None = None, **options: Any) -> Probe:
+        """Fit a probe that tells one named selection from another, at the tap on screen unless one is named.
 
         Raises
         ------
@@ -192,6 +198,19 @@ class View(anywidget.AnyWidget):
         """
         from workbench.analysis import fit_probe
 
+        labels, rows = self.two_classes(first, second)
+        made = fit_probe(self.run, tap or self.tap, labels, rows=rows, task="classification", **options)
+        name = f"{first} or {second}"
+        return replace(made, labels=(name,), scores={name: made.score})
+
+    def two_classes(self, first: str, second: str) -> tuple[list[str], Ids]:
+        """Give two kept selections as classes: a label for every row of the run, and the rows that are in either.
+
+        Raises
+        ------
+        ViewError
+            If there is no selection of a name, or the two share rows.
+        """
         parts = [self._named(name) for name in (first, second)]
         both = np.intersect1d(parts[0], parts[1])
         if len(both):
@@ -200,8 +219,19 @@ class View(anywidget.AnyWidget):
             )
         labels = np.full(self.run.n_rows, "", dtype=object)
         labels[parts[0]], labels[parts[1]] = first, second
-        rows = np.sort(np.concatenate(parts))
-        return fit_probe(self.run, self.tap, list(labels), rows=rows, task="classification", **options)
+        return list(labels), np.sort(np.concatenate(parts))
+
+    def compare(self, other: Run, *, umap: bool = False) -> None:
+        """Open the compare view in place: the other run's map beside this one, with selection and place kept.
+
+        The second map, the other taps and the comparison are computed in the background.
+
+        Raises
+        ------
+        ViewError
+            If the view shows two runs already, or the other run shares no tap.
+        """
+        self.attach([self._steps["beside"](self, other, umap=umap)])
 
     @property
     def tap(self) -> str:
@@ -212,13 +242,12 @@ class View(anywidget.AnyWidget):
 
     # --- background work
 
-    def attach(self, steps: Sequence[Step], jobs: Callable[..., Any]) -> None:
-        """Run steps in the background."""
+    def attach(self, steps: Sequence[Step]) -> None:
+        """Run steps in the background, after those that wait already."""
+        self._jobs.add(steps)
 
-        def say(state: dict[str, Any]) -> None:
-            self.status = state
-
-        self._jobs = jobs(steps, say)
+    def _say(self, state: dict[str, Any]) -> None:
+        self.status = state
 
     def show_maps(self, traits: dict[str, Any]) -> None:
         """Take new maps, columns and sections, all at once."""
@@ -228,8 +257,7 @@ class View(anywidget.AnyWidget):
 
     def cancel(self) -> None:
         """Stop the fit that runs in the background; what is on screen stays."""
-        if self._jobs is not None:
-            self._jobs.cancel()
+        self._jobs.cancel()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing runs in the background.
@@ -239,8 +267,7 @@ class View(anywidget.AnyWidget):
         TimeoutError
             If that takes longer.
         """
-        if self._jobs is not None:
-            self._jobs.wait(timeout_s)
+        self._jobs.wait(timeout_s)
 
     # --- export
 
@@ -301,7 +328,7 @@ class View(anywidget.AnyWidget):
         if not self._kept:
             return
         named = {str(name): [int(row) for row in rows] for name, rows in self.names.items()}
-        place = {key: value for key, value in self.place.items() if key in ("method", "tap", "colour", "camera")}
+        place = {key: value for key, value in self.place.items() if key in _PLACE}
         state = {"run": self.run.manifest.run_id, "place": place, "selection": self.selected.tolist(), "named": named}
         try:
             save_state(self.run.path, state)
@@ -332,5 +359,13 @@ class View(anywidget.AnyWidget):
                 self.select(self.neighbours(int(content["row"])))
             elif kind == "export":
                 self.send({"kind": "note", "text": f"Report written: {self.to_html().name}, beside the run."})
+            elif kind == "drawn":
+                self._jobs.begin()
+            elif kind == "probe":
+                self.attach([self._steps["probe"](self, str(content["first"]), str(content["second"]))])
+            elif kind == "siblings":
+                self.send({"kind": "siblings", "runs": sibling_choices(self.run)})
+            elif kind == "beside":
+                self.compare(sibling_run(self.run, str(content["name"])))
         except (WorkbenchError, ValueError, KeyError, TypeError) as error:
             self.send({"kind": "error", "text": str(error)})

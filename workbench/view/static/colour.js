@@ -87,6 +87,29 @@ function paintClasses(column, n, dark) {
   return { codes, styles, kind: "category", shown };
 }
 
+const SIZES = [0.55, 0.8, 1.1, 1.45, 1.85, 2.3]; // times the radius, from the smallest value of a column to its largest
+const WIDE = 1000; // positive numbers whose ends lie so many times apart are spread by their logarithm
+
+/** Where numbers of a column lie between its ends, as a share, and the number at a share. */
+function spreadOf({ low, high, log }) {
+  const wide = log || (low > 0 && high / low >= WIDE);
+  const on = wide ? (v) => Math.log10(Math.max(v, low)) : (v) => v;
+  const [from, span] = [on(low), on(high) - on(low) || 1];
+  return { wide, share: (v) => (on(v) - from) / span, at: (t) => (wide ? 10 ** (from + t * span) : from + t * span) };
+}
+
+/** A size code for each row; a row without a number is drawn smallest. */
+function sizes(column, n) {
+  if (column === null) return null;
+  const { share } = spreadOf(column.range);
+  const codes = new Uint8Array(n);
+  for (let i = 0; i < n; i += 1) {
+    const t = share(column.at(i));
+    codes[i] = Number.isNaN(t) ? 0 : Math.min(SIZES.length - 1, Math.max(0, Math.floor(t * SIZES.length)));
+  }
+  return codes;
+}
+
 const SPRITES = new Map();
 
 /** A marker drawn once and stamped many times; `edge` keeps light fills visible on light paper. */

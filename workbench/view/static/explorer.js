@@ -1,11 +1,9 @@
 // Maps, their controls, the table twin and the reading pane, all on one model.
 
 const INK = {
-  light: { text: "#1c2026", soft: "#5b626d", grid: "#e9eaec", paper: "#ffffff", edge: "rgba(20,24,30,0.28)", accent: "#0b5cad", veil: "rgba(11,92,173,0.10)" },
-  dark: { text: "#eceef1", soft: "#a2a9b4", grid: "#2b2f36", paper: "#17191d", edge: "rgba(0,0,0,0.45)", accent: "#7db8f0", veil: "rgba(125,184,240,0.14)" },
+  light: { text: "#1c2026", soft: "#5b626d", grid: "#e9eaec", paper: "#ffffff", edge: "rgba(20,24,30,0.28)", accent: "#0b5cad", veil: "rgba(11,92,173,0.10)", dim: 0.13 },
+  dark: { text: "#eceef1", soft: "#a2a9b4", grid: "#2b2f36", paper: "#17191d", edge: "rgba(0,0,0,0.45)", accent: "#7db8f0", veil: "rgba(125,184,240,0.14)", dim: 0.24 },
 };
-
-const LONG = 20_000; // characters that the reading pane lays out at once
 
 /** A shuffled drawing order, the same on every machine, so that no class lies on top only because it comes last. */
 function drawingOrder(n) {
@@ -25,7 +23,7 @@ class Explorer {
     this.page = page;
     this.maps = model.maps;
     this.search = new Search(model);
-    this.look = { column: null, paint: null, order: drawingOrder(model.n), tool: "lasso", ink: INK.light, font: "system-ui, sans-serif" };
+    this.look = { column: null, paint: null, size: null, sizes: null, order: drawingOrder(model.n), tool: "lasso", ink: INK.light, font: "system-ui, sans-serif" };
     this.at = { map: 0, frame: 0 };
     this.legend = new Legend(model, this.look);
     this.table = new Table(model);
@@ -33,19 +31,22 @@ class Explorer {
     this.quality = el("p", { class: "wb-quality" });
     this.live = el("p", { class: "wb-live", "aria-live": "polite", role: "status" });
     this.shown = el("strong", { class: "wb-count" });
-    this.reading = el("div", { class: "wb-reading", "aria-label": "Row in full" });
+    this.filters = new Filters(model);
+    this.reading = new Reading(model, this.look);
+    this.exchange = new Exchange(model);
     this.message = el("span", { class: "wb-message", role: "alert" });
-    this.root = el("div", { class: "wb-explorer" }, this.bar(), this.actions(), this.stage, this.legend.root, this.quality, this.live,
-      el("div", { class: "wb-under" }, this.tablePanel(), this.reading), this.exchange());
+    this.root = el("div", { class: "wb-explorer" }, this.bar(), this.actions(), this.stage, this.legend.root, this.filters.root, this.quality, this.live,
+      el("div", { class: "wb-under" }, this.tablePanel(), this.reading.root), this.exchange.root);
     model.on("selection", () => { this.redraw(); this.tell(); });
     model.on("search", () => { this.redraw(); this.tell(); });
     model.on("filter", () => { this.redraw(); this.tell(); });
     model.on("hover", (row) => this.hovered(row));
+    model.on("say", (words) => this.announce(words));
     page.onTheme((dark) => this.retheme(dark));
     this.colourBy(model.doc.colour);
     this.open(0, 0);
     this.tell();
-    this.read(-1);
+    this.reading.show(-1);
   }
 
   // --- controls
@@ -60,7 +61,10 @@ class Explorer {
     this.colour = el("select", { "aria-label": "Colour by" });
     this.drawColours();
     this.colour.addEventListener("change", () => this.colourBy(Number(this.colour.value)));
-    return el("div", { class: "wb-bar" }, this.tabBox, this.layer, el("label", {}, "Colour", this.colour), this.finder());
+    this.size = el("select", { "aria-label": "Size by" });
+    this.size.addEventListener("change", () => this.sizeBy(Number(this.size.value)));
+    this.drawSizes();
+    return el("div", { class: "wb-bar" }, this.tabBox, this.layer, el("label", {}, "Colour", this.colour), el("label", {}, "Size", this.size), this.finder());
   }
 
   drawColours() {
@@ -68,10 +72,21 @@ class Explorer {
     this.colour.replaceChildren(el("option", { value: "-1" }, "one colour"), ...options);
   }
 
+  drawSizes() {
+    const numbers = this.model.columns.map((column, index) => [column, index]).filter(([column]) => column.kind === "number");
+    this.size.replaceChildren(el("option", { value: "-1" }, "all alike"), ...numbers.map(([column, index]) => el("option", { value: index }, reveal(column.name.slice(0, 60)))));
+    this.size.closest("label")?.toggleAttribute("hidden", numbers.length === 0);
+    this.size.disabled = numbers.length === 0;
+  }
+
   /** Offer the columns that the model now has. */
   renewColumns() {
+    const [colour, size] = [this.look.column, this.look.size].map((column) => (column === null ? -1 : this.model.columns.findIndex((c) => c.name === column.name)));
     this.drawColours();
-    this.colour.value = String(this.colourIndex);
+    this.drawSizes();
+    this.sizeBy(size);
+    this.colourBy(colour);
+    this.filters.renew();
     this.table.fields = this.table.listFields();
     this.table.drawHeads();
     this.table.refresh();
@@ -89,7 +104,7 @@ class Explorer {
     const { tap } = frames[this.at.frame];
     this.maps = this.model.maps;
     this.drawTabs();
-    this.mounted = -1;
+    this.mounted = null;
     this.goTo(method, tap);
   }
 
@@ -139,8 +154,29 @@ class Explorer {
         zoom("Fit", "Show everything", () => first().camera.move(0, 0, 1))),
       el("div", { class: "wb-tabs", role: "group", "aria-label": "Selection" },
         el("button", { type: "button", on: { click: () => this.model.invert() } }, "Invert"), el("button", { type: "button", on: { click: () => this.model.clear() } }, "Clear")),
+      this.movesButton(),
       this.shown,
-      el("span", { class: "wb-keys" }, el("kbd", {}, "Shift"), " adds ", el("kbd", {}, "Alt"), " subtracts ", el("kbd", {}, "Esc"), " clears"));
+      el("span", { class: "wb-keys" }, el("kbd", {}, "Shift"), " adds ", el("kbd", {}, "Alt"), " subtracts ", el("kbd", {}, "Esc"), " clears ", el("kbd", {}, "R"), el("kbd", {}, "L"), " draw by keyboard"));
+  }
+
+  /** Arrows from each selected row to its place in the other run; only where one fit serves both. */
+  movesButton() {
+    this.moves = el("button", { type: "button", "aria-pressed": "false", hidden: true }, "Arrows");
+    this.moves.addEventListener("click", () => {
+      this.moves.setAttribute("aria-pressed", String(this.moves.getAttribute("aria-pressed") !== "true"));
+      this.placeMoves();
+    });
+    return this.moves;
+  }
+
+  placeMoves() {
+    const { joint } = this.maps[this.at.map].frames[this.at.frame];
+    this.moves.hidden = this.panes.length < 2;
+    this.moves.disabled = !joint;
+    this.moves.title = joint ? "From each selected row to its place in the other map" : "Each engine was fitted by itself: a distance between these maps means nothing";
+    const on = joint && this.panes.length > 1 && this.moves.getAttribute("aria-pressed") === "true";
+    for (const pane of this.panes) pane.moves = on ? { from: this.panes[0].xy, to: this.panes[1].xy } : null;
+    this.redraw();
   }
 
   useTool(tool) {
@@ -178,11 +214,13 @@ class Explorer {
   /** Put coordinates into the panes; the panes themselves stay while only the tap changes, so that the frame does not jump. */
   mount(frame, xys, map) {
     const box = frame.joint ? extent(this.maps[map].fixed ? this.model.xy[map].flat() : xys) : null;
-    if (this.panes && this.mounted === map && this.panes.length === xys.length) {
+    if (this.panes && this.mounted === this.maps[map].method && this.panes.length === xys.length) {
       this.panes.forEach((pane, i) => pane.place(xys[i], box || extent([xys[i]]), frame.panes[i]));
+      this.placeMoves();
       return;
     }
-    this.mounted = map;
+    this.mounted = this.maps[map].method;
+    for (const pane of this.panes || []) pane.stop();
     let camera = null;
     this.panes = frame.panes.map((pane, i) => {
       if (camera === null || !frame.joint) camera = new Camera();
@@ -193,15 +231,25 @@ class Explorer {
     });
     this.stage.dataset.panes = this.panes.length;
     this.stage.replaceChildren(...this.panes.map((pane) => pane.root));
+    this.placeMoves();
   }
 
   colourBy(index) {
-    this.colourIndex = index;
-    this.model.emit("place");
     this.look.column = index >= 0 ? this.model.columns[index] : null;
+    this.model.emit("place");
     this.colour.value = String(index);
     this.look.paint = paint(this.look.column, this.model.n, this.page.dark);
-    this.legend.draw(true);
+    this.legend.draw();
+    this.reading.show(this.reading.row);
+    this.redraw();
+  }
+
+  sizeBy(index) {
+    this.look.size = index >= 0 && this.model.columns[index].kind === "number" ? this.model.columns[index] : null;
+    this.look.sizes = sizes(this.look.size, this.model.n);
+    this.size.value = String(this.look.size === null ? -1 : index);
+    this.model.emit("place");
+    this.legend.draw();
     this.redraw();
   }
 
@@ -209,8 +257,14 @@ class Explorer {
     this.look.ink = INK[dark ? "dark" : "light"];
     this.look.font = getComputedStyle(this.page.root).fontFamily;
     this.look.paint = paint(this.look.column, this.model.n, dark);
-    this.legend.draw(false);
+    this.legend.draw();
+    this.reading.show(this.reading.row);
     for (const pane of this.panes || []) if (pane.width) pane.draw();
+  }
+
+  stop() {
+    for (const pane of this.panes) pane.stop();
+    this.search.stop();
   }
 
   redraw() {
@@ -219,55 +273,11 @@ class Explorer {
 
   hovered(row) {
     for (const pane of this.panes) pane.drawOver();
-    if (row < 0) this.read(this.model.selected.indexOf(1)); // back to what is selected, so that its buttons can be reached
+    if (row < 0) this.reading.show(this.model.selected.indexOf(1)); // back to what is selected, so that its buttons can be reached
     else {
-      this.read(row);
+      this.reading.show(row);
       if (document.activeElement === this.table.scroller || this.panes.some((pane) => pane.over === document.activeElement)) this.announce(brief(this.model.text(row), 120) || "row without text");
     }
-  }
-
-  /** The reading pane: one row in full, characters exactly as they are. */
-  read(row) {
-    const { model } = this;
-    if (row < 0) {
-      this.reading.replaceChildren(el("h3", {}, "Reading"), el("p", { class: "wb-soft" }, "Point at a mark or a table row to read it in full. In a map the arrow keys go from point to point."));
-      return;
-    }
-    const facts = el("dl", {}, model.token === null ? null : fact("position", String(model.token[row])));
-    if (model.piece(row) !== null) facts.append(fact("token", model.piece(row)));
-    for (const column of model.columns) if (column.show(row) !== "") facts.append(fact(head(column.name, 200), head(column.show(row), 500)));
-    const text = model.text(row);
-    const name = model.promptIds === null ? `row ${count(model.rowId(row))}` : `row ${count(model.rowId(row))} · id ${reveal(String(model.promptIds[model.prompt[row]]))}`;
-    const strip = model.pieces === null ? null : this.strip(row);
-    const near = this.remote === undefined ? [] : [el("button", { type: "button", on: { click: () => this.remote.neighbours(row) } }, "Select nearest rows")];
-    this.reading.replaceChildren(el("h3", {}, name), this.fullText(text, row), ...(strip ? [strip] : []), facts, ...near);
-    const odd = reveal(head(text, 2000));
-    if (odd !== head(text, 2000)) facts.before(el("p", { class: "wb-soft wb-odd" }, "with control characters shown: ", say(odd)));
-  }
-
-  /** A text of any length; a very long one is laid out only when asked for. */
-  fullText(text, row) {
-    const node = el("p", { class: "wb-text", "data-row": row });
-    if (text === "") node.append(el("i", { class: "wb-soft" }, "no text"));
-    else if (text.length <= LONG) node.append(say(text));
-    else node.append(say(text.slice(0, LONG)), el("button", { type: "button", on: { click: () => node.replaceChildren(say(text)) } }, `… show all ${count(text.length)} characters`));
-    return node;
-  }
-
-  /** The tokens of a row's prompt, each coloured as its row is in the map. */
-  strip(row) {
-    const { model, look } = this;
-    const prompt = model.prompt[row];
-    const strip = el("p", { class: "wb-strip", "aria-label": "Tokens of this prompt" });
-    for (let i = row; i >= 0 && model.prompt[i] === prompt; i -= 1) strip.prepend(this.piece(i, row, look));
-    for (let i = row + 1; i < model.n && model.prompt[i] === prompt; i += 1) strip.append(this.piece(i, row, look));
-    return strip;
-  }
-
-  piece(i, row, look) {
-    const node = el("button", { type: "button", class: i === row ? "wb-piece wb-here" : "wb-piece", on: { click: (event) => this.model.select([i], howOf(event)) } }, say(reveal(this.model.piece(i)), 60));
-    node.style.borderBottomColor = look.paint.styles[look.paint.codes[i]].fill;
-    return node;
   }
 
   // --- search and selection
@@ -317,77 +327,10 @@ class Explorer {
     this.take.disabled = model.matched === null || hits === 0;
     this.take.replaceChildren(model.matched === null ? "Select matches" : `Select ${plural(hits, "match").replace("matchs", "matches")}`);
     this.announce(model.matched === null ? words : `${words}; ${plural(hits, "row")} found`);
-    if (chosen > model.beyond && model.hover < 0) this.read(model.selected.indexOf(1));
+    if (chosen > model.beyond && model.hover < 0) this.reading.show(model.selected.indexOf(1));
   }
 
   announce(words) {
     if (this.live.textContent !== words) this.live.replaceChildren(words);
   }
-
-  // --- selections as text
-
-  exchange() {
-    const { model } = this;
-    const area = el("textarea", { rows: 4, spellcheck: "false", "aria-label": "Selection as JSON" });
-    const name = el("input", { type: "text", placeholder: "name", "aria-label": "Name of the selection" });
-    const chips = el("span", { class: "wb-chips" });
-    const said = el("span", { class: "wb-message", role: "alert" });
-    const list = () => chips.replaceChildren(...[...model.names].map(([key, rows]) => el("button", { type: "button", class: "wb-chip", on: { click: (event) => model.select(this.rowsOf(rows).rows, howOf(event)) } }, say(key, 60), ` ${count(rows.length)}`)));
-    const write = () => { area.value = JSON.stringify(this.selection()); };
-    const apply = () => {
-      try {
-        const { rows, lost } = this.rowsOf(readSelection(area.value, model.doc.run));
-        model.select(rows);
-        said.replaceChildren(lost ? `${plural(lost, "row id")} not on this page` : "");
-      } catch (error) {
-        said.replaceChildren(say(error.message, 200));
-      }
-    };
-    const copy = async () => {
-      write();
-      area.select();
-      try { await navigator.clipboard.writeText(area.value); said.replaceChildren("copied"); } catch { said.replaceChildren("the clipboard is blocked here: copy from the field"); }
-    };
-    const keep = () => {
-      if (name.value === "") return;
-      model.names.set(name.value, model.selectedRows().map((row) => model.rowId(row)));
-      model.emit("names");
-      name.value = "";
-      list();
-    };
-    model.on("selection", () => { if (document.activeElement !== area) write(); });
-    list();
-    write();
-    const button = (text, call) => el("button", { type: "button", on: { click: call } }, text);
-    return el("details", { class: "wb-exchange" }, el("summary", {}, "Selections: keep, copy, paste"),
-      el("div", { class: "wb-bar" }, name, button("Keep selection", keep), chips),
-      area, el("div", { class: "wb-bar" }, button("Copy", copy), button("Select from text", apply), said,
-        el("span", { class: "wb-soft" }, "Python reads this text: ", el("code", {}, "workbench.view.read_selection(text)"))));
-  }
-
-  selection() {
-    const { model } = this;
-    const rows = model.selectedRows().map((row) => model.rowId(row));
-    const made = model.gesture === null ? {} : { made: model.gesture };
-    const named = model.names.size ? { named: Object.fromEntries(model.names) } : {};
-    return { workbench: "selection", version: 1, run: model.doc.run, rows, ...named, ...made };
-  }
-
-  /** Page rows of run row ids, and how many are not on this page. */
-  rowsOf(ids) {
-    if (this.index === undefined) this.index = new Map(Array.from({ length: this.model.n }, (_, i) => [this.model.rowId(i), i]));
-    const rows = ids.filter((id) => this.index.has(id)).map((id) => this.index.get(id));
-    return { rows, lost: ids.length - rows.length };
-  }
-}
-
-/** Row ids of a selection text; refuses what is not one, and a selection of another run. */
-function readSelection(text, run) {
-  let value;
-  try { value = JSON.parse(text); } catch { throw new Error("This is not JSON. Paste the text of a selection, or a list of row ids."); }
-  const rows = Array.isArray(value) ? value : value && value.workbench === "selection" ? value.rows : null;
-  if (!Array.isArray(rows) || !rows.every((r) => Number.isInteger(r) && r >= 0)) throw new Error("No row ids found. Paste the text of a selection, or a list of row ids.");
-  if (!Array.isArray(value) && value.version > 1) throw new Error(`This selection is of version ${value.version}; this page reads version 1.`);
-  if (!Array.isArray(value) && value.run && value.run !== run) throw new Error("This selection belongs to another run.");
-  return rows;
 }

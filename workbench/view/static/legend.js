@@ -4,21 +4,23 @@ class Legend {
   constructor(model, look) {
     Object.assign(this, { model, look });
     this.root = el("div", { class: "wb-legend", role: "group", "aria-label": "Legend and filter" });
-    this.off = new Set();
-    this.limits = [-Infinity, Infinity];
+    model.on("filter", () => this.draw());
   }
 
-  /** Start anew for the column that now colours the maps; filters of the former column end. */
-  draw(reset) {
-    if (reset) {
-      this.off.clear();
-      this.limits = [-Infinity, Infinity];
-      if (this.model.hidden !== null) this.model.setHidden(null);
-    }
-    const { column } = this.look;
-    if (column === null) this.root.replaceChildren(el("span", { class: "wb-soft" }, "one colour: every row is drawn alike"));
-    else if (column.kind === "number") this.root.replaceChildren(...this.numbers(column));
-    else this.root.replaceChildren(...this.classes(column));
+  get off() {
+    return this.model.filters.get(this.look.column.name)?.off || new Set();
+  }
+
+  draw() {
+    const { column, size } = this.look;
+    const parts = column === null ? [el("span", { class: "wb-soft" }, "one colour: every row is drawn alike")] : column.kind === "number" ? this.numbers(column) : this.classes(column);
+    this.root.replaceChildren(...parts, ...(size === null ? [] : [this.sizes(size)]));
+  }
+
+  sizes(column) {
+    const { low, high } = column.range;
+    const mark = (r) => svg("svg", { class: "wb-swatch", viewBox: "0 0 14 14", "aria-hidden": "true" }, svg("circle", { cx: 7, cy: 7, r, class: "wb-size-mark" }));
+    return el("span", { class: "wb-sizes" }, "size: ", say(column.name, 60), " ", mark(2), figure(low), " to ", mark(6), figure(high));
   }
 
   classes(column) {
@@ -35,8 +37,9 @@ class Legend {
     const box = el("input", { type: "checkbox", "aria-label": "show this class" });
     box.checked = on;
     box.addEventListener("change", () => {
-      for (const label of labels) { if (box.checked) this.off.delete(label); else this.off.add(label); }
-      this.apply();
+      const off = new Set(this.off);
+      for (const label of labels) { if (box.checked) off.delete(label); else off.add(label); }
+      this.model.setFilter(this.look.column.name, off.size ? { off } : null);
     });
     const pick = el("button", { type: "button", class: "wb-class", title: "Select these rows (Shift adds, Alt subtracts)", on: { click: (event) => this.pick(labels, event) } },
       swatch(style), name, el("span", { class: "wb-soft" }, ` ${count(size)}`));
@@ -57,32 +60,22 @@ class Legend {
     const cut = column.range.clipped ? ["≤ ", "≥ "] : ["", ""];
     const ends = [cut[0] + figure(low), signed ? "0" : figure(column.range.log ? Math.sqrt(low * high) : (low + high) / 2), cut[1] + figure(high)];
     const scale = el("div", { class: "wb-scale" }, bar, el("div", { class: "wb-ends" }, ends.map((t) => el("span", {}, t))));
-    const input = (index, label) => {
-      const node = el("input", { type: "number", step: "any", "aria-label": label, placeholder: figure(index ? column.range.high : column.range.low) });
-      node.addEventListener("change", () => {
-        this.limits[index] = node.value === "" ? (index ? Infinity : -Infinity) : Number(node.value);
-        this.apply();
-      });
-      return node;
-    };
-    return [scale, el("span", { class: "wb-limits" }, "show from ", input(0, "smallest value shown"), " to ", input(1, "largest value shown"))];
+    const input = (key, label) => limitInput(this.model, column, key, label);
+    return [scale, el("span", { class: "wb-limits" }, "show from ", input("from", "smallest value shown"), " to ", input("to", "largest value shown"))];
   }
+}
 
-  apply() {
-    const { column } = this.look;
-    const [from, to] = this.limits;
-    const all = this.off.size === 0 && from === -Infinity && to === Infinity;
-    if (all) {
-      this.model.setHidden(null);
-      return;
-    }
-    const hidden = new Uint8Array(this.model.n);
-    for (let i = 0; i < hidden.length; i += 1) {
-      const value = column.at(i);
-      hidden[i] = column.kind === "number" ? !(value >= from && value <= to) : this.off.has(value);
-    }
-    this.model.setHidden(hidden);
-  }
+/** A field for one end of what is shown of a column of numbers. */
+function limitInput(model, column, key, label) {
+  const open = { from: -Infinity, to: Infinity };
+  const rule = () => model.filters.get(column.name) || open;
+  const node = el("input", { type: "number", step: "any", "aria-label": label, placeholder: figure(key === "to" ? column.range.high : column.range.low) });
+  if (Number.isFinite(rule()[key])) node.value = String(Number(rule()[key].toPrecision(4)));
+  node.addEventListener("change", () => {
+    const next = { ...rule(), [key]: node.value === "" ? open[key] : Number(node.value) };
+    model.setFilter(column.name, next.from === -Infinity && next.to === Infinity ? null : next);
+  });
+  return node;
 }
 
 function swatch({ fill, shape }) {

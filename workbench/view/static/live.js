@@ -18,6 +18,15 @@ function unpackMask(bits, n) {
 
 const bytesOf = (view) => (view === null || view === undefined ? new Uint8Array() : new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
 
+const LIVE = Symbol.for("workbench live views");
+const MOST_LIVE = 4; // on one page; the oldest turns into its picture
+
+/** The live views of this page, oldest first; each widget has its own copy of this script, so the page holds the list. */
+function liveViews() {
+  if (globalThis[LIVE] === undefined) globalThis[LIVE] = [];
+  return globalThis[LIVE];
+}
+
 class Live {
   constructor(remote, host) {
     this.remote = remote;
@@ -26,6 +35,7 @@ class Live {
     this.status = el("div", { class: "wb-status", role: "status", hidden: true });
     this.note = el("div", { class: "wb-status wb-note", hidden: true });
     this.sections = el("div", { class: "wb-live-sections" });
+    host.dataset.lmSuppressShortcuts = "true"; // keys of a map are not commands of the notebook
   }
 
   async start() {
@@ -37,9 +47,10 @@ class Live {
     for (const [name, rows] of Object.entries(remote.get("names"))) this.model.names.set(name, rows);
     this.page = new Page(host, host);
     this.explorer = new Explorer(this.model, this.page);
-    this.explorer.remote = { neighbours: (row) => remote.send({ kind: "neighbours", row: this.model.rowId(row) }) };
-    const title = el("div", { class: "wb-live-head" }, el("h3", {}, say(doc.mapTitle)), doc.mapLead ? el("span", { class: "wb-soft" }, say(doc.mapLead)) : null, el("span", { class: "wb-grow" }), el("button", { type: "button", on: { click: () => remote.send({ kind: "export" }) } }, "Write report"));
-    host.replaceChildren(title, this.status, this.note, this.explorer.root, this.sections);
+    this.explorer.reading.asker = (row) => remote.send({ kind: "neighbours", row: this.model.rowId(row) });
+    this.explorer.exchange.asker = (first, second) => remote.send({ kind: "probe", first, second });
+    this.explorer.exchange.offerProbe();
+    host.replaceChildren(this.head(doc), this.status, this.note, this.explorer.root, this.sections);
     this.toBrowser();
     this.toPython();
     this.takePlace(remote.get("place"));
@@ -49,6 +60,47 @@ class Live {
     this.showSections();
     this.hideTwin();
     host.dataset.ready = "true";
+    requestAnimationFrame(() => requestAnimationFrame(() => remote.send({ kind: "drawn" })));
+    liveViews().push(this);
+    while (liveViews().length > MOST_LIVE) liveViews()[0].rest();
+  }
+
+  head(doc) {
+    this.lead = el("span", { class: "wb-soft" });
+    this.beside = el("button", { type: "button", on: { click: () => this.remote.send({ kind: "siblings" }) } }, "Compare with…");
+    this.showLead();
+    return el("div", { class: "wb-live-head" }, el("h3", {}, say(doc.mapTitle)), this.lead, el("span", { class: "wb-grow" }), this.beside, el("button", { type: "button", on: { click: () => this.remote.send({ kind: "export" }) } }, "Write report"));
+  }
+
+  showLead() {
+    const { lead } = this.remote.get("maps");
+    this.lead.replaceChildren(lead ? say(lead) : "");
+    this.beside.hidden = this.model.maps.some((map) => map.frames.some((frame) => frame.panes.length > 1));
+  }
+
+  /** Offer the runs that this one can be compared with. */
+  offerSiblings(runs) {
+    const button = ({ name, title }) => el("button", { type: "button", title: reveal(title), on: { click: () => { this.note.hidden = true; this.remote.send({ kind: "beside", name }); } } }, say(name, 60), " ", el("span", { class: "wb-soft" }, say(title, 60)));
+    const close = el("button", { type: "button", on: { click: () => { this.note.hidden = true; } } }, "Close");
+    this.note.hidden = false;
+    this.note.setAttribute("role", "group");
+    this.note.replaceChildren(runs.length ? "Open beside this run: " : "No finished run of the same prompts lies beside this one.", ...runs.map(button), close);
+    (this.note.querySelector("button") || close).focus();
+  }
+
+  /** Give way to a younger view: what was on screen stays as a picture that a click makes live again. */
+  rest() {
+    const pictures = this.explorer.panes.map((pane) => el("img", { src: pane.picture(), alt: reveal(`${this.remote.get("doc").mapTitle}: ${pane.title}`) }));
+    this.stop();
+    const wake = async () => {
+      await this.start();
+      this.explorer.panes[0].over.focus({ preventScroll: true });
+    };
+    const shown = el("div", { class: "wb-maps", "data-panes": pictures.length }, pictures);
+    shown.addEventListener("click", wake);
+    const why = `A picture: ${MOST_LIVE} younger views on this page are live.`;
+    this.host.replaceChildren(el("div", { class: "wb-live-head" }, el("h3", {}, say(this.remote.get("doc").mapTitle)), el("span", { class: "wb-soft" }, why), el("span", { class: "wb-grow" }), el("button", { type: "button", on: { click: wake } }, "Make live")), shown);
+    this.host.dataset.ready = "picture";
   }
 
   async takeMaps() {
@@ -72,7 +124,13 @@ class Live {
       await this.takeMaps();
       this.explorer.renewColumns();
       this.explorer.renewMaps();
+      this.showLead();
       this.showSections();
+    });
+    this.listen("change:names", () => {
+      if (this.telling) return;
+      model.names = new Map(Object.entries(remote.get("names")));
+      model.emit("names", "outside");
     });
     this.listen("change:beyond", () => { model.beyond = remote.get("beyond"); this.explorer.tell(); });
     this.listen("change:place", () => { if (!this.telling) this.takePlace(remote.get("place")); });
@@ -80,6 +138,7 @@ class Live {
     this.listen("change:sections", () => this.showSections());
     this.listen("msg:custom", (message) => {
       if (message.kind === "error" || message.kind === "note") this.say(message.kind, message.text);
+      if (message.kind === "siblings") this.offerSiblings(message.runs);
     });
   }
 
@@ -89,16 +148,19 @@ class Live {
       if (from !== "user") return;
       this.tell(() => remote.set("bits", new DataView(packMask(model.selected).buffer)));
     });
-    model.on("names", () => this.tell(() => remote.set("names", Object.fromEntries(model.names))));
+    model.on("names", (from) => { if (from === "user") this.tell(() => remote.set("names", Object.fromEntries(model.names))); });
     let timer = 0;
     const rest = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => this.tell(() => remote.set("place", this.place())), SETTLE_MS);
+      timer = setTimeout(() => { if (liveViews().includes(this)) this.tell(() => remote.set("place", this.place())); }, SETTLE_MS);
     };
     model.on("place", rest);
-    this.host.addEventListener("wheel", rest, { passive: true });
-    this.host.addEventListener("pointerup", rest);
-    this.host.addEventListener("keyup", rest);
+    model.on("filter", rest);
+    this.quiet = new AbortController();
+    const { signal } = this.quiet;
+    this.host.addEventListener("wheel", rest, { passive: true, signal });
+    this.host.addEventListener("pointerup", rest, { signal });
+    this.host.addEventListener("keyup", rest, { signal });
   }
 
   /** Set traits without hearing our own echo. */
@@ -112,14 +174,17 @@ class Live {
   place() {
     const { explorer } = this;
     const map = explorer.maps[explorer.at.map];
-    const camera = explorer.panes[0].camera;
-    return { method: map.method, tap: map.frames[explorer.at.frame].tap, colour: explorer.look.column === null ? null : explorer.look.column.name, camera: [camera.x, camera.y, camera.zoom] };
+    const { camera } = explorer.panes[0];
+    const name = (column) => (column === null ? null : column.name);
+    return { method: map.method, tap: map.frames[explorer.at.frame].tap, colour: name(explorer.look.column), size: name(explorer.look.size), camera: [camera.x, camera.y, camera.zoom], filters: this.model.filterState() };
   }
 
   takePlace(place) {
     const { explorer, model } = this;
     if (place.method) explorer.goTo(place.method, place.tap);
     if (place.colour !== undefined) explorer.colourBy(model.columns.findIndex((column) => column.name === place.colour));
+    if (place.size !== undefined) explorer.sizeBy(model.columns.findIndex((column) => column.name === place.size));
+    if (place.filters !== undefined) model.takeFilters(place.filters);
     if (place.camera) explorer.panes[0].camera.move(...place.camera);
   }
 
@@ -160,9 +225,14 @@ class Live {
   }
 
   stop() {
+    const at = liveViews().indexOf(this);
+    if (at >= 0) liveViews().splice(at, 1);
     for (const [event, call] of this.calls) this.remote.off(event, call);
+    this.calls = [];
     if (this.page !== undefined) this.page.stop();
+    if (this.explorer !== undefined) this.explorer.stop();
     if (this.twins !== undefined) this.twins.disconnect();
+    if (this.quiet !== undefined) this.quiet.abort();
   }
 }
 

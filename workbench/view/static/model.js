@@ -15,7 +15,8 @@ class Model {
     this.setMaps(doc.maps, blocks);
     this.selected = new Uint8Array(this.n);
     this.matched = null; // rows that the search found, or null where nothing is searched
-    this.hidden = null; // rows that a filter hides
+    this.filters = new Map(); // one condition a column, by its name: { off: Set of codes } or { from, to }
+    this.hidden = null; // how many conditions each row fails: it is shown where none
     this.hover = -1;
     this.beyond = 0; // selected rows of the run that this view does not hold
     this.gesture = null; // how the selection was made, in map units
@@ -32,6 +33,10 @@ class Model {
   /** Take columns that came later than the others. */
   addColumns(columns, blocks) {
     this.columns = [...this.base, ...columns.map((column) => new Column(column, blocks, this.prompt))];
+  }
+
+  column(name) {
+    return this.columns.find((column) => column.name === name);
   }
 
   on(event, call) {
@@ -104,9 +109,53 @@ class Model {
     this.emit("search");
   }
 
-  setHidden(hidden) {
-    this.hidden = hidden;
+  /** Set the condition of one column, or end it with null; a row is hidden unless all conditions hold. */
+  setFilter(name, rule) {
+    if (rule === null) this.filters.delete(name);
+    else this.filters.set(name, rule);
+    this.applyFilters();
+  }
+
+  applyFilters() {
+    const rules = [...this.filters].map(([name, rule]) => [this.column(name), rule]);
+    this.blame = new Uint8Array(this.n); // the last condition that a row fails
+    const fails = new Uint8Array(this.n);
+    rules.forEach(([column, rule], k) => {
+      for (let i = 0; column !== undefined && i < this.n; i += 1) {
+        if (column.meets(i, rule)) continue;
+        fails[i] += 1;
+        this.blame[i] = k;
+      }
+    });
+    this.hidden = rules.length ? fails : null;
     this.emit("filter");
+  }
+
+  /** Which rows all conditions but that of one column would show; null for all. */
+  othersMet(name) {
+    if (this.hidden === null) return null;
+    const own = [...this.filters.keys()].indexOf(name);
+    return this.hidden.map((fails, i) => (fails === 0 || (fails === 1 && this.blame[i] === own) ? 1 : 0));
+  }
+
+  /** The conditions as plain JSON, and back: classes by their labels, open ends as null. */
+  filterState() {
+    const end = (x) => (Number.isFinite(x) ? x : null);
+    return Object.fromEntries([...this.filters].map(([name, rule]) => {
+      const labels = rule.off === undefined ? null : this.column(name)?.labels || [];
+      return [name, labels === null ? { from: end(rule.from), to: end(rule.to) } : { off: [...rule.off].map((code) => labels[code] ?? null) }];
+    }));
+  }
+
+  takeFilters(state) {
+    this.filters.clear();
+    for (const [name, { off, from, to }] of Object.entries(state)) {
+      const column = this.column(name);
+      if (column === undefined || (column.kind === "number") !== (off === undefined)) continue;
+      const codes = new Map(off === undefined ? [] : column.labels.map((label, code) => [label, code]));
+      this.filters.set(name, off === undefined ? { from: from ?? -Infinity, to: to ?? Infinity } : { off: new Set(off.map((label) => codes.get(label) ?? column.missing)) });
+    }
+    this.applyFilters();
   }
 }
 
@@ -128,10 +177,21 @@ class Column {
     return this.values[this.prompt === null ? row : this.prompt[row]];
   }
 
+  /** Whether a row meets a condition of this column; a row without a number meets none. */
+  meets(row, { off, from, to }) {
+    const value = this.at(row);
+    return off === undefined ? value >= from && value <= to : !off.has(value);
+  }
+
   show(row) {
     const value = this.at(row);
     if (this.kind === "number") return Number.isNaN(value) ? "" : figure(value, 4);
     return value === this.missing ? "" : this.labels[value];
+  }
+
+  /** How many prompts the column speaks of. */
+  prompts() {
+    return this.prompt === null ? this.values.length : Math.max(1, this.prompt[this.prompt.length - 1] + 1);
   }
 
   /** Labels from most to least rows, so that the clearest colours go to the largest classes. */

@@ -1,97 +1,8 @@
 // One map: points stamped on a canvas, a second canvas above it for what changes with the pointer.
 
 const NEAR = 14; // CSS pixels within which a pointer finds a point
-
-/** Axis positions at 1, 2 or 5 times a power of ten, about `wanted` of them. */
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted;
-  if (!(rough > 0) || !Number.isFinite(rough)) return [];
-  const unit = 10 ** Math.floor(Math.log10(rough));
-  const step = unit * ([1, 2, 5, 10].find((m) => m * unit >= rough) || 10);
-  const first = Math.ceil(low / step);
-  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
-}
-
-/** Whether (x, y) lies inside the polygon, by counting the edges that a ray to the right crosses. */
-function inside(polygon, x, y) {
-  let odd = false;
-  for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i, i += 1) {
-    const [xi, yi] = polygon[i];
-    const [xj, yj] = polygon[j];
-    if (yi > y !== yj > y && x < ((xj - xi) * (y - yi)) / (yj - yi) + xi) odd = !odd;
-  }
-  return odd;
-}
-
-function extent(lists) {
-  const box = { left: Infinity, right: -Infinity, low: Infinity, high: -Infinity };
-  for (const xy of lists) {
-    for (let i = 0; i < xy.length; i += 2) {
-      if (!Number.isFinite(xy[i]) || !Number.isFinite(xy[i + 1])) continue;
-      box.left = Math.min(box.left, xy[i]);
-      box.right = Math.max(box.right, xy[i]);
-      box.low = Math.min(box.low, xy[i + 1]);
-      box.high = Math.max(box.high, xy[i + 1]);
-    }
-  }
-  return box.left <= box.right ? box : { left: -1, right: 1, low: -1, high: 1 };
-}
-
-/** A uniform grid over the points: buckets of row numbers, so that a hover looks at a few points only. */
-class Grid {
-  constructor(xy, box) {
-    const n = xy.length / 2;
-    this.side = Math.max(1, Math.min(256, Math.floor(Math.sqrt(n))));
-    this.box = box;
-    this.width = (box.right - box.left || 1) / this.side;
-    this.height = (box.high - box.low || 1) / this.side;
-    const cells = new Int32Array(n).fill(-1);
-    this.starts = new Int32Array(this.side * this.side + 1);
-    for (let i = 0; i < n; i += 1) {
-      if (!Number.isFinite(xy[2 * i]) || !Number.isFinite(xy[2 * i + 1])) continue;
-      cells[i] = this.cell(xy[2 * i], xy[2 * i + 1]);
-      this.starts[cells[i] + 1] += 1;
-    }
-    for (let c = 0; c < this.side * this.side; c += 1) this.starts[c + 1] += this.starts[c];
-    this.rows = new Int32Array(this.starts[this.side * this.side]);
-    const next = this.starts.slice();
-    for (let i = 0; i < n; i += 1) if (cells[i] >= 0) this.rows[next[cells[i]]++] = i;
-  }
-
-  column(x) {
-    return Math.min(this.side - 1, Math.max(0, Math.floor((x - this.box.left) / this.width)));
-  }
-
-  line(y) {
-    return Math.min(this.side - 1, Math.max(0, Math.floor((y - this.box.low) / this.height)));
-  }
-
-  cell(x, y) {
-    return this.line(y) * this.side + this.column(x);
-  }
-
-  /** Call `visit` with every row whose cell touches the box. */
-  each(left, right, low, high, visit) {
-    for (let line = this.line(low); line <= this.line(high); line += 1) {
-      const at = line * this.side;
-      for (let i = this.starts[at + this.column(left)]; i < this.starts[at + this.column(right) + 1]; i += 1) visit(this.rows[i]);
-    }
-  }
-}
-
-/** Where a map looks: the middle and the scale, shared by maps that have one frame. */
-class Camera {
-  constructor() {
-    this.maps = [];
-    this.x = this.y = 0;
-    this.zoom = 1; // times the scale at which everything fits
-  }
-
-  move(x, y, zoom) {
-    [this.x, this.y, this.zoom] = [x, y, Math.min(400, Math.max(0.5, zoom))];
-    for (const map of this.maps) map.schedule();
-  }
-}
+const STEP = 10; // CSS pixels that an arrow key moves the corner of a line
+const MAX_MOVES = 2_000; // arrows; more hide the map below them
 
 class Scatter {
   constructor(model, look, { title, badge, xlabel, ylabel, missing }, xy, camera, box) {
@@ -107,10 +18,13 @@ class Scatter {
     this.pending = false;
     this.draws = 0;
     this.gesture = null;
+    this.moves = null;
     camera.maps.push(this);
     this.place(xy, box, { title, badge, xlabel, ylabel, missing });
     this.listen();
-    new ResizeObserver(() => this.resize()).observe(this.stage);
+    for (const canvas of [this.base, this.over]) canvas.addEventListener("contextrestored", () => this.schedule());
+    this.sight = new ResizeObserver(() => this.resize());
+    this.sight.observe(this.stage);
   }
 
   /** Show other coordinates of the same rows. */
@@ -121,7 +35,7 @@ class Scatter {
     this.mark.replaceChildren(badge || "");
     this.mark.hidden = !badge;
     this.mark.dataset.badge = badge || "";
-    this.over.setAttribute("aria-label", `Map: ${reveal(title)}. Arrow keys go to the next point, Enter selects, Escape clears, plus and minus zoom.`);
+    this.over.setAttribute("aria-label", `Map: ${reveal(title)}. Arrow keys go to the next point, Enter selects, Escape clears, R draws a rectangle, L a lasso, plus and minus zoom.`);
     let lost = 0;
     for (let i = 0; i < xy.length; i += 2) if (!Number.isFinite(xy[i] + xy[i + 1])) lost += 1;
     this.lost = lost;
@@ -142,6 +56,13 @@ class Scatter {
       canvas.height = Math.round(height * ratio);
     }
     this.draw();
+  }
+
+  stop() {
+    this.sight.disconnect();
+    this.camera.maps = this.camera.maps.filter((map) => map !== this);
+    for (const canvas of [this.base, this.over]) canvas.width = canvas.height = 0; // gives its memory back at once
+    this.width = 0;
   }
 
   schedule() {
@@ -215,6 +136,21 @@ class Scatter {
     this.root.dataset.drawMs = (performance.now() - began).toFixed(1);
   }
 
+  /** The map as a PNG on its paper, for a view that is no longer live; drawn at a size of its own where it was never shown. */
+  picture() {
+    if (!this.width) {
+      Object.assign(this, { width: 560, height: 420, ratio: 1 });
+      for (const canvas of [this.base, this.over]) Object.assign(canvas, { width: 560, height: 420 });
+    }
+    this.draw();
+    const sheet = el("canvas", { width: this.base.width, height: this.base.height });
+    const pen = sheet.getContext("2d");
+    pen.fillStyle = this.look.ink.paper;
+    pen.fillRect(0, 0, sheet.width, sheet.height);
+    pen.drawImage(this.base, 0, 0);
+    return sheet.toDataURL("image/png");
+  }
+
   drawAxes(pen) {
     const { ink } = this.look;
     const [left, bottom, rest] = this.margin;
@@ -255,28 +191,46 @@ class Scatter {
     const { model, xy } = this;
     const { codes, styles } = this.look.paint;
     const radius = this.radius();
-    const stamps = styles.map((style) => sprite(style, radius, this.ratio, this.look.ink.edge));
-    const side = stamps[0].width / this.ratio;
+    const { sizes: grown } = this.look;
+    const stamps = (grown === null ? [1] : SIZES).map((by) => styles.map((style) => sprite(style, Math.round(10 * by * radius) / 10, this.ratio, this.look.ink.edge)));
+    const sides = stamps.map(([first]) => first.width / this.ratio);
     const lit = this.lit();
     const scale = this.scale;
     const [tx, ty] = this.target;
-    const [mx, my] = this.middle.map((m) => m - side / 2);
+    const [mx, my] = this.middle;
     const pass = (wanted) => {
       for (let k = 0; k < model.n; k += 1) {
         const i = this.look.order[k];
         if ((lit !== null && lit[i] !== wanted) || (model.hidden !== null && model.hidden[i])) continue;
-        const x = mx + (xy[2 * i] - tx) * scale;
-        const y = my - (xy[2 * i + 1] - ty) * scale;
-        if (x > -side && x < this.width && y > -side && y < this.height) pen.drawImage(stamps[codes[i]], x, y, side, side);
+        const size = grown === null ? 0 : grown[i];
+        const side = sides[size];
+        const x = mx + (xy[2 * i] - tx) * scale - side / 2;
+        const y = my - (xy[2 * i + 1] - ty) * scale - side / 2;
+        if (x > -side && x < this.width && y > -side && y < this.height) pen.drawImage(stamps[size][codes[i]], x, y, side, side);
       }
     };
     if (lit !== null) {
-      pen.globalAlpha = 0.13;
+      pen.globalAlpha = this.look.ink.dim;
       pass(0);
     }
     pen.globalAlpha = model.n > 8000 ? 0.8 : 0.9;
     pass(1);
     pen.globalAlpha = 1;
+    this.drawMoves(pen);
+  }
+
+  /** A line from each selected row to its place in the other run, where both lie in one frame. */
+  drawMoves(pen) {
+    const { moves, model } = this;
+    let drawn = 0;
+    for (let i = 0; moves !== null && i < model.n && drawn < MAX_MOVES; i += 1) {
+      if (!model.selected[i] || !model.drawn(i) || !Number.isFinite(moves.from[2 * i] + moves.to[2 * i])) continue;
+      const [x0, y0] = this.toScreen(moves.from[2 * i], moves.from[2 * i + 1]);
+      const [x1, y1] = this.toScreen(moves.to[2 * i], moves.to[2 * i + 1]);
+      arrow(pen, x0, y0, x1, y1, this.look.ink.text);
+      drawn += 1;
+    }
+    this.root.dataset.moves = drawn;
   }
 
   /** 1 for rows that stand out, 0 for the rest, null where nothing is singled out. */
@@ -303,18 +257,20 @@ class Scatter {
       pen.lineWidth = 1.25;
       pen.stroke();
     }
+    if (this.gesture !== null && this.gesture.keys) cross(pen, this.gesture.last, ink);
     const row = this.model.hover;
     if (row < 0 || !Number.isFinite(this.xy[2 * row])) {
       this.root.dataset.ring = "";
       return;
     }
     const [x, y] = this.toScreen(this.xy[2 * row], this.xy[2 * row + 1]);
+    const around = this.radius() * (this.look.sizes === null ? 1 : SIZES[this.look.sizes[row]]) + 4;
     pen.lineWidth = 4;
     pen.strokeStyle = ink.paper;
-    ring(pen, x, y, this.radius() + 4);
+    ring(pen, x, y, around);
     pen.lineWidth = 2;
     pen.strokeStyle = ink.text;
-    ring(pen, x, y, this.radius() + 4);
+    ring(pen, x, y, around);
     this.root.dataset.ring = String(row);
   }
 
@@ -329,11 +285,11 @@ class Scatter {
     this.over.addEventListener("pointermove", (event) => this.moved(event, at(event)));
     this.over.addEventListener("pointerup", (event) => this.release(event));
     this.over.addEventListener("pointercancel", () => this.drop());
-    this.over.addEventListener("pointerleave", () => { if (this.gesture === null) this.leave(); });
+    this.over.addEventListener("pointerleave", () => { if (this.gesture === null || this.gesture.keys) this.leave(); });
     this.over.addEventListener("dblclick", (event) => this.zoomAt(2, at(event)));
     this.over.addEventListener("wheel", (event) => this.wheel(event, at(event)), { passive: false });
     this.over.addEventListener("keydown", (event) => this.key(event));
-    this.over.addEventListener("blur", () => this.leave());
+    this.over.addEventListener("blur", () => { this.drop(); this.leave(); });
   }
 
   press(event, point) {
@@ -344,7 +300,7 @@ class Scatter {
   }
 
   moved(event, point) {
-    if (this.gesture === null) {
+    if (this.gesture === null || this.gesture.keys) {
       this.seek(point);
       return;
     }
@@ -454,7 +410,9 @@ class Scatter {
   key(event) {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
     const { key } = event;
-    if (key in steps) this.step(steps[key]);
+    if (this.gesture !== null && this.gesture.keys) this.keyLine(event, steps[key]);
+    else if ((key === "r" || key === "l") && !event.ctrlKey && !event.metaKey && !event.altKey) this.beginLine(key === "r" ? "rectangle" : "lasso");
+    else if (key in steps) this.step(steps[key]);
     else if (key === "Enter" || key === " ") {
       if (this.model.hover >= 0) this.model.select([this.model.hover], howOf(event));
     } else if (key === "Escape") this.model.clear();
@@ -463,6 +421,39 @@ class Scatter {
     else if (key === "0") this.camera.move(0, 0, 1);
     else return;
     event.preventDefault();
+  }
+
+  say(words) {
+    this.model.emit("say", words);
+  }
+
+  /** Start a line by keyboard, at the point that is marked or in the middle. */
+  beginLine(tool) {
+    const row = this.model.hover;
+    const from = row >= 0 && Number.isFinite(this.xy[2 * row]) ? this.toScreen(this.xy[2 * row], this.xy[2 * row + 1]) : this.middle;
+    this.tip.hidden = true;
+    this.gesture = { tool, from, last: from, corners: [from], points: [from], keys: true };
+    this.drawOver();
+    this.say(tool === "lasso" ? "Lasso: arrow keys move, Space sets a corner, Enter closes, Escape ends." : "Rectangle: arrow keys move the far corner, Enter selects, Escape ends.");
+  }
+
+  /** Arrows move the free corner, with Control by one pixel; Space keeps it; Enter closes the line and selects. */
+  keyLine(event, step) {
+    const { gesture } = this;
+    const { tool, from, corners } = gesture;
+    if (step !== undefined) {
+      const by = event.ctrlKey || event.metaKey ? 1 : STEP;
+      gesture.last = [Math.min(this.width, Math.max(0, gesture.last[0] + by * step[0])), Math.min(this.height, Math.max(0, gesture.last[1] - by * step[1]))];
+    } else if (event.key === " " && tool === "lasso") corners.push(gesture.last);
+    else if (event.key === "Escape") this.gesture = null;
+    else if (event.key === "Enter") {
+      this.gesture = null;
+      this.enclose({ ...gesture, how: howOf(event) });
+    } else return;
+    const { last } = gesture;
+    gesture.points = tool === "rectangle" ? [from, [last[0], from[1]], last, [from[0], last[1]]] : [...corners, last];
+    event.preventDefault();
+    this.drawOver();
   }
 
   /** Go to the nearest point in a direction: sideways distance counts double. */
@@ -493,6 +484,28 @@ function howOf(event) {
 
 function fact(name, value) {
   return el("div", {}, el("dt", {}, el("bdi", {}, name)), el("dd", {}, el("bdi", {}, value)));
+}
+
+/** The corner that the arrow keys move. */
+function cross(pen, [x, y], ink) {
+  for (const [width, colour] of [[4, ink.paper], [2, ink.accent]]) {
+    pen.lineWidth = width;
+    pen.strokeStyle = colour;
+    line(pen, x - 9, y, x + 9, y);
+    line(pen, x, y - 9, x, y + 9);
+  }
+}
+
+function arrow(pen, x0, y0, x1, y1, colour) {
+  const long = Math.hypot(x1 - x0, y1 - y0);
+  if (long < 1) return;
+  const [ux, uy] = [(x1 - x0) / long, (y1 - y0) / long];
+  const head = Math.min(7, long / 2);
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  line(pen, x0, y0, x1, y1);
+  line(pen, x1 - head * (ux - 0.5 * uy), y1 - head * (uy + 0.5 * ux), x1, y1);
+  line(pen, x1 - head * (ux + 0.5 * uy), y1 - head * (uy - 0.5 * ux), x1, y1);
 }
 
 function line(pen, x0, y0, x1, y1) {

@@ -10,7 +10,7 @@ class Table {
     this.cursor = 0;
     this.body = el("tbody", {});
     this.heads = el("tr", { role: "row" });
-    this.scroller = el("div", { class: "wb-table-scroll", tabindex: "0", role: "group", "aria-label": "Table of rows. Up and down move, Enter selects, Shift adds, Alt subtracts, Escape clears." },
+    this.scroller = el("div", { class: "wb-table-scroll", tabindex: "0", role: "group", "aria-label": "Table of rows. Up and down move, Enter selects, Shift adds, Alt subtracts, Control A selects all rows listed, Escape clears." },
       el("table", { class: "wb-table", role: "grid" }, el("thead", {}, this.heads), this.body));
     this.status = el("span", { class: "wb-soft" });
     this.root = el("div", { class: "wb-table-box" }, this.scroller);
@@ -106,7 +106,8 @@ class Table {
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / LINE) - 2);
     const jumps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     if (event.target !== this.scroller) return;
-    if (event.key in jumps) this.moveTo(this.cursor + jumps[event.key]);
+    if (event.key === "a" && (event.ctrlKey || event.metaKey)) this.model.select(this.rows);
+    else if (event.key in jumps) this.moveTo(this.cursor + jumps[event.key]);
     else if ((event.key === "Enter" || event.key === " ") && this.rows.length) this.model.select([this.rows[this.cursor]], howOf(event));
     else if (event.key === "Escape") this.model.clear();
     else return;
