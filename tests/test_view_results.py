@@ -24,6 +24,7 @@ from workbench.analysis import (
     transfer_sweep,
 )
 from workbench.analysis.repeating import make_floor
+from workbench.cli import main
 from workbench.errors import ViewError
 
 DATE = "2026-01-02"
@@ -167,6 +168,19 @@ def test_several_views_share_one_page_and_its_texts(runs, results, tmp_path):
     with pytest.raises(ViewError, match="color must be one of"):
         wb.report([a], [b], color="nothing", out=tmp_path / "no.html")
     assert not (tmp_path / "no.html").exists()
+
+
+def test_the_command_sweeps_the_taps_and_reads_the_probes_on_the_other_run(runs, tmp_path, capsys):
+    a, again, b = runs
+    out = tmp_path / "r.html"
+    words = ["report", str(a.path), str(b.path), "--probe", "height", "--all-taps", "--repeat", str(again.path)]
+    assert main([*words, "--out", str(out)]) == 0
+    doc, _ = unpack(out)
+    assert [one["type"] for one in doc["sections"]] == ["probe", "result", "comparison", "provenance"]
+    assert section(doc, "result")["verdict"]["measured"]
+    assert main(["report", str(a.path), "--probe", f"{SECRET}sign", "--out", str(out)]) == 0
+    titles = {one["title"] for one in section(unpack(out)[0], "probe")["extremes"]}
+    assert titles >= {f"Surest {SECRET}{word}, as read at final_norm" for word in ("up", "down")}
 
 
 def test_a_live_view_enters_a_report_with_its_selections(runs, tmp_path):

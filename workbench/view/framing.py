@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from workbench.view.maps import MapFrame, Pane, method_name
+from workbench.view.maps import MapFrame, Pane, axes_of, trust_note
 from workbench.view.pairing import partners, take
 from workbench.view.provenance import engine_name, run_id
 
@@ -111,9 +111,7 @@ def _frame(
         place = ids.index(owner) if owner in ids else number
         wanted = rows.ids if place == 0 or twins is None else twins
         panes.append(_pane(projection, number, runs[place], wanted, place))
-    trust = projection.trust
-    measured = f"k = {trust.k}, {trust.n:,} rows"
-    note = f"trustworthiness {trust.trustworthiness:.2f}, continuity {trust.continuity:.2f} ({measured})"
+    note = trust_note(projection)
     facts = [
         ["map quality", note],
         ["rows fitted", f"{projection.fitted_rows:,}"],
@@ -124,7 +122,7 @@ def _frame(
         method=projection.method,
         tap=projection.tap,
         badge=projection.badge,
-        axes=_axes(projection),
+        axes=axes_of(projection),
         panes=tuple(panes),
         note=note,
         facts=facts,
@@ -137,14 +135,6 @@ def _pane(projection: Projection, number: int, run: Run, wanted: npt.NDArray[np.
     all_rows[projection.rows[there]] = projection.coordinates[there]
     title = f"{engine_name(run)}"
     return Pane(title=title, coordinates=take(all_rows, wanted), missing=int((wanted < 0).sum()) if place else 0)
-
-
-def _axes(projection: Projection) -> tuple[str, str]:
-    if projection.method != "pca":
-        name = method_name(projection.method)
-        return f"{name} 1", f"{name} 2"
-    shares = [float(share) for share in projection.explained[:2]] + [0.0, 0.0]
-    return f"PC 1 ({100 * shares[0]:.1f} % of variance)", f"PC 2 ({100 * shares[1]:.1f} %)"
 
 
 def _tiny(rows: DrawnRows) -> MapFrame:
