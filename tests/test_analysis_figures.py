@@ -150,3 +150,18 @@ def test_churn_names_its_clusters_and_where_they_come_from(runs, results):
     plain = churn([0, 0, 1], [1, 1, 0])
     assert plain.provenance.runs == ()
     assert plain.columns()["cluster_b"].tolist() == ["cluster 1", "cluster 0"]
+
+
+def test_an_exact_zero_is_marked_at_the_foot_of_a_logarithmic_axis():
+    from workbench.analysis.charts import lines
+
+    series = {"mean": [0.0, 1e-3, 2e-3], "worst": [0.0, 1e-2, np.nan]}
+    made = lines(["a", "b", "c"], series, "t", "tap", "error", log=True)
+    assert made.layout.yaxis.type == "log"
+    marks = [trace for trace in made.data if trace.name.endswith("exactly 0")]
+    assert [list(mark.x) for mark in marks] == [["a"], ["a"]]
+    assert all(0 < mark.y[0] < 1e-3 for mark in marks)
+    assert all(not np.any(np.asarray(trace.y) == 0) for trace in made.data)
+    plain = lines(["a", "b"], {"mean": [0.0, 0.0]}, "t", "tap", "error", log=True)
+    assert plain.layout.yaxis.type != "log"
+    assert list(plain.data[0].y) == [0, 0]

@@ -98,10 +98,16 @@ def lines(
     log: bool = False,
     band: tuple[str, npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> Any:
-    """Draw one line a series over named places, such as layers; `band` (name, low, high) is shaded behind them."""
+    """Draw one line a series over named places, such as layers; `band` (name, low, high) is shaded behind them.
+
+    On a logarithmic axis an exact zero has no place: the line breaks there, and a mark at its foot says so.
+    """
     import plotly.graph_objects as go
 
     made = figure(title, x_name, y_name)
+    drawn = {name: floats(values) for name, values in series.items()}
+    positive = np.concatenate([values[values > 0] for values in drawn.values()]) if drawn else floats([])
+    log = log and len(positive) > 0
     places = [escape(name) for name in x]
     if band is not None:
         name, low, high = band
@@ -110,11 +116,34 @@ def lines(
         made.add_trace(
             go.Scatter(**edge, y=floats(high), fill="tonexty", fillcolor="rgba(0,114,178,0.18)", name=escape(name))
         )
-    for name, values in series.items():
-        made.add_trace(go.Scatter(x=places, y=floats(values), mode="lines+markers", name=escape(name)))
+    for number, (name, values) in enumerate(drawn.items()):
+        line = {"mode": "lines+markers", "name": escape(name), "marker": {"color": COLOURS[number % len(COLOURS)]}}
+        made.add_trace(go.Scatter(x=places, y=np.where(values == 0, floats(np.nan), values) if log else values, **line))
     if log:
         made.update_yaxes(type="log")
+        _mark_zeros(made, places, drawn, float(positive.min()) / 3)
     return made
+
+
+def _mark_zeros(made: Any, places: Sequence[str], drawn: Mapping[str, npt.NDArray[np.float32]], foot: float) -> None:
+    """Mark exact zeros at the foot of a logarithmic axis, beside one another where series share them."""
+    import plotly.graph_objects as go
+
+    for number, (name, values) in enumerate(drawn.items()):
+        zero = np.flatnonzero(values == 0)
+        if not len(zero):
+            continue
+        marker = {"symbol": "triangle-down-open", "size": 9 + 4 * number, "color": COLOURS[number % len(COLOURS)]}
+        made.add_trace(
+            go.Scatter(
+                x=[places[at] for at in zero],
+                y=floats(np.full(len(zero), foot)),
+                mode="markers",
+                marker=marker,
+                name=escape(f"{name}: exactly 0"),
+                hovertemplate="%{x}: exactly 0<extra></extra>",
+            )
+        )
 
 
 def bars(names: Sequence[str], values: npt.ArrayLike, title: str, x_name: str) -> Any:
