@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workbench.prompts import PromptSet
     from workbench.tokens import Tokenizer
 
-_PASSES_PER_WINDOW = 8
+_PASSES_PER_WINDOW = 16
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float8_e4m3": "F8_E4M3"}
 
 
