@@ -135,11 +135,12 @@ def _split(split: Any, _rule: Redaction, _rows: DrawnRows | None) -> dict[str, A
     ]
     heads = ["tap", *[f"{name}, {kind}" for name in names for kind in ("mean", "worst")]]
     title = "Mean |b − a| / |a| by tap"
+    step = "" if split.engine_means == "engine error" else f"; the step called engine is {split.engine_means}"
     last = ", ".join(f"{name} {figure(float(found[f'{name}_error'][-1]))}" for name in names)
     return {
         "said": f"Error at {taps[-1]}: {last}",
         "title": "Where the error comes from",
-        "lead": f"Number format and engine apart; the step called engine is {split.engine_means}. Norms do not add up.",
+        "lead": f"Number format and engine apart{step}. Norms do not add up.",
         "charts": [{"kind": "curves", "title": title, "places": taps, "series": series, "log": True}],
         "tables": [table("Error by source", heads, lines, list(range(1, len(heads))))],
     }

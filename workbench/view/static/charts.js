@@ -83,6 +83,7 @@ function errorChart(entries) {
       if (entry.floor > 0) box.append(svg("rect", { class: "wb-c-band", x: left, y: y - 9, width: Math.max(2, x(entry.floor) - left), height: 18 }), svg("line", { class: "wb-c-middle", x1: x(entry.floor), x2: x(entry.floor), y1: y - 9, y2: y + 9 }));
       if (entry.mean > 0 && entry.worst > 0) box.append(svg("line", { class: "wb-c-whisker", x1: x(entry.mean), x2: x(entry.worst), y1: y, y2: y }));
       if (entry.mean > 0) box.append(svg("circle", { class: "wb-c-dot", cx: x(entry.mean), cy: y, r: 5.5 }));
+      else if (entry.mean === 0 && entry.worst === 0) box.append(words(left + 6, y + 4, "0: the same bits", { class: "wb-c-soft" }));
       if (entry.worst > 0) box.append(svg("path", { class: "wb-c-worst", d: `M${x(entry.worst)} ${y - 6} l6 6 l-6 6 l-6 -6 z` }));
     });
     return box;

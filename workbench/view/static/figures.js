@@ -52,7 +52,9 @@ function curvesChart({ places, series, band = null, log = false }, open = null) 
     const labels = [];
     series.forEach((s, k) => {
       const mark = s.mark || ["main", "second", "dash"][k % 3];
-      const known = s.values.map((v, i) => i).filter((i) => Number.isFinite(s.values[i]));
+      const known = s.values.map((v, i) => i).filter((i) => Number.isFinite(s.values[i]) && (!log || s.values[i] > 0));
+      s.values.forEach((v, i) => { if (log && v === 0) box.append(svg("circle", { class: `wb-c-ring wb-c-${mark}`, cx: x(i) + 9 * (k - (series.length - 1) / 2), cy: bottom - 5, r: 4 })); });
+      if (log && s.values.every((v) => v === 0)) labels.push({ name: s.name, mark, at: bottom - 5 });
       if (!known.length) return;
       box.append(svg("polyline", { class: `wb-c-curve wb-c-${mark}`, points: known.map((i) => `${x(i)},${y(s.values[i])}`).join(" ") }));
       if (mark === "main" || mark === "second") for (const i of known) box.append(svg("circle", { class: `wb-c-spot wb-c-${mark}`, cx: x(i), cy: y(s.values[i]), r: 4 }));
@@ -188,5 +190,6 @@ const FIGURES = {
 function figureOf(spec, explorer) {
   const host = el("div", {}, el("h3", {}, say(spec.title)));
   chart(host, spec.title, FIGURES[spec.kind](spec, explorer));
+  if (spec.log && spec.series.some(({ values }) => values.includes(0))) host.append(el("p", { class: "wb-soft" }, "A ring at the foot is an exact zero: the same bits."));
   return host;
 }
