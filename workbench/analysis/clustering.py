@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
 from workbench.analysis.pca import fit_pca
 from workbench.analysis.projection import finite_rows
-from workbench.analysis.results import (
-    Figures,
-    Provenance,
-    Result,
-    load_arrays,
-    plain,
-    provenance,
-    provenance_from,
-    save_arrays,
-)
+from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
 from workbench.analysis.sampling import sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.analysis.topics import name_clusters

@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
 from workbench.analysis.pca import Pca, fit_pca
-from workbench.analysis.results import (
-    Figures,
-    Provenance,
-    Result,
-    load_arrays,
-    plain,
-    provenance,
-    provenance_from,
-    save_arrays,
-)
+from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
 from workbench.analysis.sampling import sample_rows
 from workbench.analysis.showing import Progress, Show, shown
 from workbench.analysis.trust import Trust, map_trust

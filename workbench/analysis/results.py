@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,8 @@ from workbench.errors import AnalysisError
 from workbench.escaping import escape
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from workbench.store import Run
@@ -252,66 +253,3 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - a table of cases
 def array_hash(value: npt.NDArray[Any]) -> str:
     """Hash the bytes of an array (C order): sha256, hex."""
     return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-
-
-def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
-    """Write a result as `<path>.safetensors` and `<path>.json`, each whole or not at all.
-
-    The JSON holds the sha256 of the other file, so that the two are never mixed.
-    """
-    from safetensors.numpy import save
-
-    stem = Path(path)
-    stem = stem.with_suffix("") if stem.suffix in {".json", ".safetensors"} else stem
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()})
-    text = {"kind": kind, "schema": 1, "arrays_sha256": hashlib.sha256(data).hexdigest(), **plain(header)}
-    _write(stem.with_name(stem.name + ".safetensors"), data)
-    _write(stem.with_name(stem.name + ".json"), json.dumps(text, indent=1, sort_keys=True, allow_nan=False).encode())
-    return stem.with_name(stem.name + ".json")
-
-
-def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """Read what `save_arrays` wrote.
-
-    Raises
-    ------
-    AnalysisError
-        If a file is missing, of another kind or newer schema, or the two do not belong together.
-    """
-    from safetensors.numpy import load
-
-    stem = Path(path)
-    stem = stem.with_suffix("") if stem.suffix in {".json", ".safetensors"} else stem
-    try:
-        header = json.loads(stem.with_name(stem.name + ".json").read_bytes())
-        data = stem.with_name(stem.name + ".safetensors").read_bytes()
-    except (OSError, ValueError) as error:
-        raise AnalysisError(
-            f"a saved {kind} is a .json and a .safetensors file", str(error), "Save it again."
-        ) from error
-    if not isinstance(header, dict) or header.get("kind") != kind or header.get("schema") != 1:
-        got = (
-            f"kind {header.get('kind')!r}, schema {header.get('schema')!r}" if isinstance(header, dict) else "no object"
-        )
-        raise AnalysisError(f"the file must hold a {kind} of schema 1", got, "Check the path, or update the workbench.")
-    if header.get("arrays_sha256") != hashlib.sha256(data).hexdigest():
-        raise AnalysisError("the two files must belong together", "another hash", "Restore both from one copy.")
-    return dict(load(data)), header
-
-
-def provenance_from(header: Mapping[str, Any]) -> Provenance:
-    """Rebuild a provenance from JSON; unknown fields are ignored."""
-    names = {field.name for field in dataclasses.fields(Provenance)}
-    values = {name: value for name, value in header.items() if name in names}
-    values |= {name: tuple(values[name]) for name in ("runs", "engines", "prompts", "taps")}
-    return Provenance(**values)
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
