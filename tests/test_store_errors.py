@@ -299,3 +299,37 @@ def test_pages_that_a_failed_sync_may_have_left_are_dropped_before_a_run_goes_on
     writer = new_run(tmp_path / "run", 24, resume=True)
     writer.abort()
     assert sorted(seen) == ["blocks.0.resid_post.safetensors.part", "final_norm.safetensors.part", "journal"]
+
+
+def test_a_writer_that_is_stopped_between_record_and_statistics_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by ten thousand steps of the state machine: the thread that acknowledges waited for ever."""
+    import threading
+    import time
+
+    from workbench.store.committing import Committer
+
+    def measures_nothing(committer: Committer) -> bool:
+        with committer._state:
+            while not committer._stopping:
+                committer._state.wait()
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "_measure_next", measures_nothing)
+        writer = new_run(folder / "run", N)
+        writer.commit(0, 7, rows_of_batch(writer, TAPS, 0, 7))
+        while not writer._session.journal.records:
+            time.sleep(0.01)
+        ending = threading.Thread(target=writer._end, daemon=True)
+        ending.start()
+        ending.join(timeout=20)
+        assert not ending.is_alive()
+    writer = new_run(folder / "run", N, resume=True)
+    assert writer.next_prompt == 7
+    for first, stop in windows(N, 7):
+        writer.commit(first, stop, rows_of_batch(writer, TAPS, first, stop))
+    run = writer.close()
+    assert run.statistics("final_norm").n_rows == run.n_rows
+    assert verify_run(folder / "run")

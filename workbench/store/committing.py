@@ -323,7 +323,7 @@ class Committer:
             self._append(part.record)
         with self._state:
             while group.statistics is None:
-                if self._failure is not None:
+                if self._failure is not None or self._stopping:  # then nobody measures it any more
                     return False
                 self._state.wait()
         self._acknowledge(group)
