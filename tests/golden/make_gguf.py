@@ -211,8 +211,9 @@ def states(path: Path, ids: np.ndarray) -> np.ndarray:
         batch.seq_id[i][0] = 0
     if llama_cpp.llama_decode(context, batch):
         raise RuntimeError(path.name)
+    width = llama_cpp.llama_model_n_embd(model)
     rows = (llama_cpp.llama_get_embeddings_ith(context, i) for i in range(len(ids)))
-    return np.stack([np.ctypeslib.as_array(row, (D_MODEL,)).copy() for row in rows])
+    return np.stack([np.ctypeslib.as_array(row, (width,)).copy() for row in rows])
 
 
 def main() -> None:

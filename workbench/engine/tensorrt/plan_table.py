@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import EngineError
 from workbench.graph.artefact import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _MOST_NAME = 512
 _MOST_AXES = 8
@@ -28,6 +29,7 @@ _TYPES = {
 
 _RECORD = re.compile(b"\x13\x80\x01\x00.{8}\x01\x80\x0c\x80\x01\x00(?P<length>.{8})", re.DOTALL)
 _SECTION = re.compile(b"\x08\x80\x01\x00(?P<count>.{8})\x01\x80\x2d\x80\x01\x00(?P<again>.{8})", re.DOTALL)
+_SUFFIX = re.compile(r" \[profile \d+\]$")  # of the second profile's tensors, and of those after it
 _BOUND = b"\x59\x80\x01\x00"
 _REST = re.compile(
     b"\x1c\x80\x01\x00\x03\x80\x01\x00.\x0d\x80\x01\x00\x07\x80\x01\x00(?P<dtype>.{4})\x03\x80\x01\x00.", re.DOTALL
@@ -35,7 +37,10 @@ _REST = re.compile(
 _SHAPE = re.compile(b"\x59\x80\x01\x00\x07\x80\x01\x00(?P<rank>.{4})\x01\x80\x09\x80\x01\x00(?P<count>.{8})", re.DOTALL)
 
 
-def read_table(plan: bytes) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+Table = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+
+
+def read_table(plan: bytes) -> Table:
     """Read the bound tensors of a plan.
 
     Parameters
@@ -48,14 +53,31 @@ def read_table(plan: bytes) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, .
     inputs, outputs : tuple of TensorSpec
         Axes are sizes, or "any" where they are dynamic; both empty where the format is another one.
     """
+    return next(iter(read_tables(plan)), ((), ()))
+
+
+def read_tables(plan: bytes) -> tuple[Table, ...]:
+    """Read the bound tensors of every profile of a plan; none where the format is another one."""
     specs = {spec.name: spec for spec in _specs(plan)}
     sections = [list(_bound(plan, match)) for match in _SECTION.finditer(plan) if match["count"] == match["again"]]
-    named = [names for names in sections if names and set(names) <= set(specs)]
-    if len(named) < 2:
-        return (), ()
+    profiles: dict[str, list[list[str]]] = {}
+    for names in sections:
+        endings = {name.removeprefix(_SUFFIX.sub("", name)) for name in names}
+        if len(endings) == 1 and set(names) <= set(specs):
+            profiles.setdefault(endings.pop(), []).append(names)
+    if any(len(named) < 2 for named in profiles.values()):
+        return ()
+    return tuple(_table(specs, named) for named in profiles.values())
+
+
+def _table(specs: Mapping[str, TensorSpec], named: Sequence[Sequence[str]]) -> Table:
+    """Inputs and outputs of one profile, under their plain names."""
     inner = {name for names in named[:-2] for name in names}  # made in one part of the plan and read in another
-    inputs, outputs = ([specs[name] for name in names if name not in inner] for names in named[-2:])
-    return tuple(inputs), tuple(outputs)
+    inputs, outputs = (
+        tuple(replace(specs[name], name=_SUFFIX.sub("", name)) for name in names if name not in inner)
+        for names in named[-2:]
+    )
+    return inputs, outputs
 
 
 def _specs(plan: bytes) -> Iterator[TensorSpec]:
@@ -114,17 +136,18 @@ def check_table(plan: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Ten
     EngineError
         If a tensor is missing, or has another type or size.
     """
-    read = read_table(plan)
-    if not any(read):
-        return False
-    for kind, wanted, there in (("input", inputs, read[0]), ("output", outputs, read[1])):
-        expected = {spec.name: _plain(spec) for spec in wanted}
-        actual = {spec.name: _plain(spec) for spec in there}
-        if expected != actual:
-            raise EngineError(
-                f"every {kind} of the plan must be as the graph says: {expected}", f"{actual}", "Update the workbench."
-            )
-    return True
+    read = read_tables(plan)
+    for table in read:
+        for kind, wanted, there in zip(("input", "output"), (inputs, outputs), table, strict=True):
+            expected = {spec.name: _plain(spec) for spec in wanted}
+            actual = {spec.name: _plain(spec) for spec in there}
+            if expected != actual:
+                raise EngineError(
+                    f"every {kind} of the plan must be as the graph says: {expected}",
+                    f"{actual}",
+                    "Update the workbench.",
+                )
+    return bool(read)
 
 
 def _plain(spec: TensorSpec) -> str:
