@@ -301,6 +301,21 @@ def test_pages_that_a_failed_sync_may_have_left_are_dropped_before_a_run_goes_on
     assert sorted(seen) == ["blocks.0.resid_post.safetensors.part", "final_norm.safetensors.part", "journal"]
 
 
+def test_a_group_is_written_at_its_age_though_nothing_follows(folder: Path) -> None:
+    """A crash costs at most `group_s` of work, also where rows come slowly."""
+    import time
+
+    writer = new_run(folder / "run", N, options=replace(SMALL, group_bytes=1 << 20))
+    time.sleep(0.1)  # the writer thread is asleep
+    for first, stop in windows(N):
+        writer.commit(first, stop, rows_of_batch(writer, TAPS, first, stop))
+        until = time.monotonic() + 20
+        while writer.next_prompt < stop and time.monotonic() < until:
+            time.sleep(0.01)
+        assert writer.next_prompt == stop
+    writer.close()
+
+
 def test_a_writer_that_is_stopped_between_record_and_statistics_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

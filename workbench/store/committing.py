@@ -153,6 +153,7 @@ class Committer:
             if self._open is None:
                 self._wait(lambda: self._busy < self._in_flight)
                 self._open = self._new_group(first, n_rows)
+                self._state.notify_all()  # the writer thread now has an age to watch
             self._check()
             self._fill(self._open, stop, n_rows, rows)
             if self._open.n_rows >= self._group_rows:
