@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.view.cluster_section import cluster_section
-from workbench.view.columns import ViewColumn
+from workbench.view.columns import ViewColumn, number_column
 from workbench.view.comparison_section import comparison_section, drift_clause
 from workbench.view.document import Heading, column_documents, headed
 from workbench.view.facts import result_title
@@ -83,7 +83,9 @@ def _map_alone(projection: Projection, rule: Redaction, blocks: Blocks) -> dict[
             "pieces": None,
         },
         "prompts": {"count": n, "texts": blocks.json([None] * n), "ids": None},
-        "columns": column_documents([made_by] if several else [], rule, blocks),
+        "columns": column_documents(
+            [made_by, number_column("row of its run", projection.rows)] if several else [], rule, blocks
+        ),
         "colour": 0 if several else -1,
         "maps": map_documents([frame], blocks),
         "mapTitle": f"Map of {n:,} rows",
