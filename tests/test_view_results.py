@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hostile_strings import HOSTILE
 from test_view_assembly import unpack
-from view_browser import COLOURED, CONTRAST, browser_test, chromium, opened
+from view_browser import COLOURED, CONTRAST, browser_test, chromium, expect, opened
 from view_runs import int8_contract, make_run
 
 import workbench as wb
@@ -225,6 +225,27 @@ def test_pages_of_results_draw_and_can_be_read(runs, results, tmp_path, scheme):
         flips = page.locator(".wb-view").first.get_by_role("button", name="show", exact=True).first
         flips.click()
         assert page.locator(".wb-count").first.inner_text().startswith("1 selected")
+        found.check()
+
+
+@browser_test
+def test_print_is_light_has_no_controls_and_fits_the_paper(runs, results, tmp_path):
+    a, _, b = runs
+    parts = [result for result in results if result.kind in ("sweep", "transfer", "comparison")]
+    path = wb.report([a, b, *parts], [results[2]], out=tmp_path / "r.html", quiet=True)
+    with chromium() as browser, opened(browser, path, scheme="dark", width=718) as found:
+        page = found.page
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.emulate_media(media="print")
+        expect(page.locator("html")).to_have_attribute("data-theme", "light")
+        for hidden in (".wb-bar", ".wb-under", ".wb-exchange", ".wb-go", ".wb-theme", "details"):
+            assert page.locator(hidden).count() > 0
+            assert not any(node.is_visible() for node in page.locator(hidden).all()), hidden
+        for shown in ("h1", ".wb-points", ".wb-grid", ".wb-chart svg", ".wb-provenance .wb-card", ".wb-view-head"):
+            assert page.locator(shown).first.is_visible(), shown
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate(CONTRAST) == []
+        assert page.pdf(format="A4").count(b"/Type /Page\n") > 4
         found.check()
 
 
