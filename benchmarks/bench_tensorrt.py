@@ -717,6 +717,32 @@ STAGES = (
 )
 
 
+def ratios():
+    """What the figures of one run say of each other."""
+    parts = [
+        FIGURES.get(name) for name in ("engine fp8", "engine bf16", "transformers bf16 sdpa", "torch.compile bf16")
+    ]
+    if not all(isinstance(part, dict) for part in parts):
+        return {}
+    fp8, bf16 = (part["delivered"][max(part["delivered"], key=int)] for part in parts[:2])
+    eager, compiled = parts[2], parts[3]["to host"]
+    ceiling, most = FIGURES["ceiling_tflops"], parts[1]["build"]["weight_bytes"]
+    found = {"fp8 over bf16": fp8["tokens_per_second"] / bf16["tokens_per_second"]}
+    for name, speed, kind, part in (("fp8", fp8, "float8", parts[0]), ("bf16", bf16, "bfloat16", parts[1])):
+        found |= {
+            f"{name} share of sustained ceiling": speed["tflops"] / ceiling[kind],
+            f"{name} over transformers, states to host": speed["tokens_per_second"]
+            / eager["to host"]["tokens_per_second"],
+            f"{name} over transformers, states as numpy float32": speed["tokens_per_second"]
+            / eager["to host as float32 numpy"]["tokens_per_second"],
+            f"{name} over torch.compile, states to host": speed["tokens_per_second"] / compiled["tokens_per_second"],
+            f"{name} mixed lengths, share of full length": part["mixed lengths"]["share_of_full_length"],
+            f"{name} anonymous host memory of the build over bf16 weight bytes": part["build"]["host_bytes_over_start"]
+            / most,
+        }
+    return {name: round(value, 3) for name, value in found.items()}
+
+
 def save(a):
     import torch
 
@@ -736,6 +762,7 @@ def save(a):
             "parameters": flops_per_token(a.layers) // 2,
         },
         "figures": FIGURES,
+        "ratios": ratios(),
     }
     a.out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -68,31 +68,61 @@ def tensorrt() -> list[str]:
     result = load("tensorrt_h200")
     if result is None:
         return []
-    shape = result["shape 7B, random weights, 32 layers"]
-    figures, ratios = shape["figures"], shape["ratios"]
-    gpu = result["machine"]["gpu"]
+    figures, ratios, gpu = result["figures"], result["ratios"], result["machine"]["gpu"]
     ceiling = figures["ceiling_tflops"]
     fp8, bf16 = (figures[f"engine {name}"]["delivered"]["256"] for name in ("fp8", "bf16"))
-    eager, compiled = figures["transformers bf16 sdpa"]["to host"], figures["torch.compile bf16"]["to host"]
-    return [
-        f"**Reading states on a GPU**, 7B shape with random weights, {shape['shape']['batch']} prompts of 128 tokens,",
+    eager, compiled = figures["transformers bf16 sdpa"], figures["torch.compile bf16"]["to host"]
+    build = figures["engine bf16"]["build"]
+    lines = [
+        f"**Reading states on a GPU**, 7B shape with random weights, {result['shape']['batch']} prompts of 128 tokens,",
         f"states delivered to host memory ({gpu['name']}, driver {gpu['driver']},",
-        f"TensorRT {result['versions']['tensorrt']}, {result['date']}; `{shape['command']}`):",
+        f"TensorRT {result['versions']['tensorrt']}, {result['date']}; `{result['command']}`):",
         "",
         "| reader | tokens per second | TFLOP/s | share of the sustained GEMM ceiling |",
         "| --- | --- | --- | --- |",
-        speed("TensorRT FP8", fp8, f"{fp8['tflops'] / ceiling['float8']:.0%}"),
-        speed("TensorRT bf16", bf16, f"{bf16['tflops'] / ceiling['bfloat16']:.0%}"),
+        speed("TensorRT FP8, own kernels", fp8, f"{fp8['tflops'] / ceiling['float8']:.1%}"),
+        speed("TensorRT bf16, own kernels", bf16, f"{bf16['tflops'] / ceiling['bfloat16']:.1%}"),
         speed("torch.compile bf16", compiled, ""),
-        speed("transformers bf16, sdpa", eager, ""),
+        speed("transformers bf16, sdpa", eager["to host"], ""),
+        speed("transformers bf16, sdpa, states as float32 arrays", eager["to host as float32 numpy"], ""),
         "",
-        f"FP8 is {ratios['fp8 over transformers, states to host']:.2f} times transformers and "
-        f"{ratios['fp8 over bf16']:.2f} times our bf16; mixed lengths run at",
+        f"FP8 is {ratios['fp8 over transformers, states to host']:.2f} times transformers where both deliver bf16, "
+        f"{ratios['fp8 over transformers, states as numpy float32']:.2f} times",
+        "where that goes on to NumPy arrays, which for it are float32; "
+        f"{ratios['fp8 over torch.compile, states to host']:.2f} times torch.compile and",
+        f"{ratios['fp8 over bf16']:.2f} times our bf16. Mixed lengths run at "
         f"{ratios['fp8 mixed lengths, share of full length']:.0%} (FP8) and "
-        f"{ratios['bf16 mixed lengths, share of full length']:.0%} (bf16) of the full-length rate. Graph of that run: "
-        f"{shape['graph']}.",
-        "The file also lists what was not reached and what has not run on a card;",
-        "the present graph is newer than this run.",
+        f"{ratios['bf16 mixed lengths, share of full length']:.0%} (bf16) of the full-length rate.",
+        f"The bf16 build took {build['seconds']:.0f} s and "
+        f"{build['host_bytes_over_start'] / build['weight_bytes']:.2f} times the bytes of the weights in host memory; with the",
+        f"pages of the mapped file, which the system may drop, "
+        f"{build['host_bytes_with_mapped_pages_over_start'] / build['weight_bytes']:.2f} times.",
+        "",
+    ]
+    return lines + smollm2_on_a_card()
+
+
+def smollm2_on_a_card() -> list[str]:
+    result = load("tensorrt_smollm2_h200")
+    if result is None:
+        return []
+    lines = [
+        f"SmolLM2-135M on the same card, real weights, all tokens into a run folder (`{result['command']}`):",
+        "",
+        "| engine | error against float32, mean and worst token | tokens per second, end to end | card memory |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, figures in result["figures"].items():
+        error, whole = figures["error_against_float32"], figures["extraction"]["tokens_per_second"]
+        kept = f", {figures['kept_layers']} matrices kept in bf16" if figures["kept_layers"] else ""
+        lines.append(
+            f"| {name.split()[0]}{kept} | {error['mean']:.1%}, {error['worst']:.1%} | {whole:,} "
+            f"| {figures['card_bytes'] / 1e9:.2f} GB |"
+        )
+    return [
+        *lines,
+        "",
+        "`benchmarks/results/tensorrt_h200_tests.json` lists what ran on the card, and what did not.",
         "",
     ]
 

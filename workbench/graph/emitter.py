@@ -63,7 +63,7 @@ class Emitter:
 
     def constant(self, array: NDArray[Any], name: str = "constant") -> str:
         """Write a small array into the model; equal arrays share one."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # a scalar stays without axes
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._by_value:
             self._by_value[key] = f"{name}.{len(self._by_value)}"

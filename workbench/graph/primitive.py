@@ -24,6 +24,14 @@ class Primitive(Opset23):
     opset: ClassVar[int] = 19
     ir_version: ClassVar[int] = 9
 
+    def counting(self, size: str) -> str:
+        """Cut 0, 1, 2 and so on from a constant: parsers want more of the inputs of Range than a shape gives."""
+        em = self.emitter
+        if size != self.n_tokens():
+            return super().counting(size)
+        table = em.constant(np.arange(self.max_tokens, dtype=np.int64), "counting")
+        return str(em.memo(("counting", size), lambda: em.op("Slice", table, em.integers(0), size, em.integers(0))))
+
     def rms(self, x: str, scale: str) -> str:
         """Divide by the root of the mean square, and scale."""
         em = self.emitter

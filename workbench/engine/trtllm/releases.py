@@ -10,7 +10,6 @@ KV_CACHE_TYPE_SINCE = "0.13.0.dev2024081300"  # trtllm-build --kv_cache_type; be
 PERF_KNOBS_SINCE = "0.12.0.dev2024072300"
 CONTEXT_PROGRESS_SINCE = "0.15.0.dev2024110500"
 EXECUTOR_OUTPUTS_SINCE = "0.17.0.dev2024121700"  # the executor reads marked outputs, by name
-EXECUTOR_GATHER_SINCE = "0.20.0"  # its config says for each output whether the prompt's rows are wanted
 ENGINES_UNTIL = "1.2.1"  # the TensorRT engine backend was removed afterwards
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.dev(\d+)|rc(\d+)(?:\.post\d+)?|\.post\d+)?")

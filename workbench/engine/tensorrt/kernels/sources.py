@@ -13,7 +13,7 @@ import triton.language as tl
 
 
 @triton.jit
-def rope_attention(
+def rope_attention(  # noqa: PLR0915 - one kernel is one function
     qkv,
     cos,
     sin,
