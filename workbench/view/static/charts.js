@@ -113,15 +113,17 @@ function ribbonChart(taps, bands, open) {
       box.append(svg("polyline", { class: "wb-c-line", points: points(band.values) }));
       band.values.forEach((v, i) => { if (Number.isFinite(v)) box.append(svg("circle", { class: "wb-c-dot", cx: x(i), cy: y(v), r: 4 })); });
     });
-    const every = Math.ceil(taps.length / Math.max(1, Math.floor(room / 120)));
+    const every = Math.ceil(taps.length / Math.max(1, Math.floor(room / 150)));
     const last = taps.length - 1;
-    const labelled = (i) => i === last || (i % every === 0 && last - i >= 1.5 * every); // the last one reaches to the left
+    const names = taps.map((tap) => clip(tap, 140));
+    const half = (i) => 3.1 * names[i].length;
+    const middle = (i) => Math.min(x(i), width - half(i)); // the last one stays inside
+    const labelled = (i) => i === last || (i % every === 0 && x(i) + half(i) + 10 < middle(last) - half(last));
     taps.forEach((tap, i) => {
       const column = svg("g", { class: "wb-c-tap" });
       const wide = Math.max(16, room / Math.max(1, taps.length));
       column.append(svg("rect", { x: x(i) - wide / 2, y: 0, width: wide, height, class: "wb-c-hit" }));
-      const end = i === last && last > 0;
-      if (labelled(i)) column.append(words(end ? x(i) + 40 : x(i), height - 8, clip(tap, every * wide), { class: "wb-c-soft", "text-anchor": end ? "end" : "middle" }));
+      if (labelled(i)) column.append(words(middle(i), height - 8, names[i], { class: "wb-c-soft", "text-anchor": "middle" }));
       const title = svg("title");
       title.append(reveal(tap));
       column.append(title);

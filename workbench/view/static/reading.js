@@ -56,7 +56,7 @@ class Reading {
     const text = model.piece(i) === null ? String(model.token[i]) : reveal(model.piece(i));
     const value = look.column === null ? "" : brief(look.column.show(i), 80);
     const node = el("button", { type: "button", class: i === row ? "wb-piece wb-here" : "wb-piece", title: value || null, "data-row": i, on: { click: (event) => model.select([i], howOf(event)) } }, say(text, 60));
-    node.style.borderBottomColor = look.paint.styles[look.paint.codes[i]].fill;
+    node.style.setProperty("border-bottom-color", look.paint.styles[look.paint.codes[i]].fill, "important"); // beats the host's
     return node;
   }
 }

@@ -41,7 +41,7 @@ class Scatter {
     this.lost = lost;
     const notes = [];
     if (missing) notes.push(`${plural(missing, "row")} not in this run`);
-    if (lost - (missing || 0) > 0) notes.push(`${plural(lost - (missing || 0), "row")} without coordinates (not a number): in the table only`);
+    if (lost - (missing || 0) > 0) notes.push(`${plural(lost - (missing || 0), "row")} without coordinates: in the table only`);
     this.note.replaceChildren(notes.join(" · "));
     this.schedule();
   }
