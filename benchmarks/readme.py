@@ -94,8 +94,8 @@ def tensorrt() -> list[str]:
         f"{ratios['fp8 mixed lengths, share of full length']:.0%} (FP8) and "
         f"{ratios['bf16 mixed lengths, share of full length']:.0%} (bf16) of the full-length rate.",
         f"The bf16 build took {build['seconds']:.0f} s and "
-        f"{build['host_bytes_over_start'] / build['weight_bytes']:.2f} times the bytes of the weights in host memory; with the",
-        f"pages of the mapped file, which the system may drop, "
+        f"{build['host_bytes_over_start'] / build['weight_bytes']:.2f} times the bytes of the weights in host memory;",
+        "with the pages of the mapped file, which the system may drop, "
         f"{build['host_bytes_with_mapped_pages_over_start'] / build['weight_bytes']:.2f} times.",
         "",
     ]
