@@ -5,8 +5,9 @@ Every name below is resolved on first use, so that `import workbench` costs noth
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workbench.lazily import resolve_late
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ _HOME = {
     "cluster": "analysis",
     "compare": "analysis",
     "fit_probe": "analysis",
+    "logit_lens": "analysis",
     "neighbours": "asking",
     "explore": "view",
     "report": "view",
@@ -31,20 +33,13 @@ _HOME = {
 __all__ = ["__version__", *_HOME]  # noqa: PLE0604 - every key is a string
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"workbench has no {name!r}; it offers {', '.join(_HOME)}")
-    return getattr(import_module(f"workbench.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = resolve_late("workbench", _HOME, more=("__version__",))
 
 if TYPE_CHECKING:
     from workbench.analysis import cluster as cluster
     from workbench.analysis import compare as compare
     from workbench.analysis import fit_probe as fit_probe
+    from workbench.analysis import logit_lens as logit_lens
     from workbench.analysis import project as project
     from workbench.asking import neighbours as neighbours
     from workbench.checkpoint import open_checkpoint as open_checkpoint

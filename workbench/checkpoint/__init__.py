@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workbench.lazily import resolve_late
 
 _HOME = {
     "open_checkpoint": "opening",
@@ -18,15 +19,7 @@ _HOME = {
 __all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"workbench.checkpoint has no {name!r}; it offers {', '.join(_HOME)}")
-    return getattr(import_module(f"workbench.checkpoint.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = resolve_late("workbench.checkpoint", _HOME)
 
 if TYPE_CHECKING:
     from workbench.checkpoint.config import DecoderConfig as DecoderConfig

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workbench.lazily import resolve_late
 
 _HOME = {
     "create_run": "creating",
@@ -24,11 +25,7 @@ _HOME = {
 __all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"workbench.store has no {name!r}; it offers {', '.join(_HOME)}")
-    return getattr(import_module(f"workbench.store.{_HOME[name]}"), name)
-
+__getattr__, __dir__ = resolve_late("workbench.store", _HOME)
 
 if TYPE_CHECKING:
     from workbench.store.creating import create_run as create_run

@@ -5,8 +5,9 @@ Names are resolved on first use, so that importing the package stays cheap.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from workbench.lazily import resolve_late
 
 _HOME = {
     "explore": "exploring",
@@ -19,15 +20,7 @@ _HOME = {
 __all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"workbench.view has no {name!r}; it offers {', '.join(_HOME)}")
-    return getattr(import_module(f"workbench.view.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
+__getattr__, __dir__ = resolve_late("workbench.view", _HOME)
 
 if TYPE_CHECKING:
     from workbench.view.exploring import explore as explore
