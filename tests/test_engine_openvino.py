@@ -5,6 +5,7 @@ import pytest
 
 import workbench as wb
 from workbench.engine import processor
+from workbench.errors import ContractError
 
 pytest.importorskip("openvino", reason="runs once `pip install openvino` was run")
 TAPS = ("blocks.1.resid_post", "final_norm")
@@ -50,6 +51,16 @@ def test_activations_can_stay_in_float32(build):
     assert exact.verification.split["final_norm"].engine_mean < 1e-4
     assert rounded.verification.split["final_norm"].engine_mean > 1e-3
     assert exact.engine_id != rounded.engine_id
+
+
+def test_wider_groups_are_smaller_and_err_more(build):
+    narrow, wide = build(precision="int8").contract, build(precision="int8", options={"group": 64}).contract
+    assert wide.build.plan_bytes < narrow.build.plan_bytes
+    errors = [c.verification.taps["final_norm"].mean_relative_error for c in (narrow, wide)]
+    assert errors[0] < errors[1] < 0.06
+    for options, precision in (({"group": 48}, "int8"), ({"group": 64}, "int4")):
+        with pytest.raises(ContractError, match="option group"):
+            build(precision=precision, options=options)
 
 
 def test_kept_layers_are_named_and_smaller_files_are_smaller(build):

@@ -22,7 +22,7 @@ def checkpoint():
         ("onnxruntime", "bf16", (), 0.02, 1.01),
         ("onnxruntime", "fp8", ("*.down",), 0.08, 1.01),
         ("openvino", "bf16", (), 0.02, 1.01),
-        ("openvino", "int8", (), 0.045, 0.5),
+        ("openvino", "int8", (), 0.03, 0.5),
     ],
 )
 def test_error_and_size_of_a_build(checkpoint, tmp_path, backend, precision, keep, most, bytes_share):

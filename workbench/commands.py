@@ -83,6 +83,9 @@ def _add_build(verbs: SubParsers) -> None:
     )
     which.add_argument("--fast", action="store_true", help="the fastest build here whose error is within --within")
     build.add_argument(
+        "--once", action="store_true", help="with --sequence: write each plan once, without comparing a second build"
+    )
+    build.add_argument(
         "--within", type=float, default=0.01, help="largest mean relative error of --fast (default: 0.01)"
     )
     build.set_defaults(run=_build)
@@ -216,7 +219,8 @@ def _build_many(options: argparse.Namespace) -> int:
     best = None
     with steps("build") as say:
         if options.sequence:
-            built = build_sequence(recipe.checkpoint, options.into, progress=say, **rows)
+            rebuild = False if options.once else None
+            built = build_sequence(recipe.checkpoint, options.into, rebuild=rebuild, progress=say, **rows)
         else:
             best, built = build_fastest(recipe.checkpoint, options.into, within=options.within, progress=say, **rows)
     print("\n".join(lines_of(table_of(built))))

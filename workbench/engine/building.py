@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -62,16 +62,25 @@ Progress = Callable[[str, float], None]
 _ROOM = 64 << 20
 
 
-def build(
-    recipe: Recipe,
-    folder: str | Path,
-    *,
-    parent: str | None = None,
-    name: str | None = None,
-    rebuild: bool | None = None,
-    trial: bool = False,
-    progress: Progress | None = None,
-) -> Engine:
+class Wishes(TypedDict, total=False):
+    """What a build is asked for besides its recipe; none of it is part of the engine's identity."""
+
+    parent: str | None
+    name: str | None
+    rebuild: bool | None
+    trial: bool
+
+
+class Wish(NamedTuple):
+    """The same with its defaults."""
+
+    parent: str | None = None
+    name: str | None = None
+    rebuild: bool | None = None
+    trial: bool = False
+
+
+def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None, **wishes: Unpack[Wishes]) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
     An engine of the same recipe and backend version that already lies in `folder` is opened instead.
@@ -105,7 +114,7 @@ def build(
     StoreFull
         If the disk has no room; nothing is left behind.
     """
-    home = make_engine(recipe, folder, parent=parent, name=name, rebuild=rebuild, trial=trial, progress=progress)
+    home = make_engine(recipe, folder, progress=progress, **wishes)
     if progress is not None:
         progress("load", 0.0)
     engine = open_engine(home)
@@ -114,14 +123,7 @@ def build(
 
 
 def make_engine(
-    recipe: Recipe,
-    folder: str | Path,
-    *,
-    parent: str | None = None,
-    name: str | None = None,
-    rebuild: bool | None = None,
-    trial: bool = False,
-    progress: Progress | None = None,
+    recipe: Recipe, folder: str | Path, *, progress: Progress | None = None, **wishes: Unpack[Wishes]
 ) -> Path:
     """Build the engine of a recipe as `build` does, without opening it: for cards that are not here.
 
@@ -130,16 +132,17 @@ def make_engine(
     Path
         Folder of the engine.
     """
+    wish = Wish(**wishes)
     say = progress or (lambda _step, _share: None)
     backend = _ready_backend(recipe)
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     found = find_engine(root, recipe.digest, backend.available().version)
     if found is not None:
-        return adopt(found, Wish(parent, name, rebuild, trial))
+        return adopt(found, wish)
     _check_room(root, recipe)
     with _scratch(root, recipe) as scratch:
-        contract = _build_into(scratch, recipe, backend, say, Wish(parent, name, rebuild, trial))
+        contract = _build_into(scratch, recipe, backend, say, wish)
         home = root / contract.engine_id[:20]
         if home.exists():
             shutil.rmtree(scratch)
@@ -149,15 +152,6 @@ def make_engine(
     if contract.verification.engine_ran:
         remember(contract, backend.available().version)  # it was loaded and measured in this very process
     return home
-
-
-class Wish(NamedTuple):
-    """What a build is asked for besides its recipe; none of it is part of the engine's identity."""
-
-    parent: str | None
-    name: str | None
-    rebuild: bool | None
-    trial: bool
 
 
 def adopt(folder: Path, wish: Wish) -> Path:

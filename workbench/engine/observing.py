@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workbench.checkpoint.weights import Weights
     from workbench.engine.recipe import Recipe
 
 SAMPLE = 192
@@ -44,21 +44,28 @@ class Observations:
     digest: str
 
 
-def observe(recipe: Recipe, weights: Weights | None = None) -> Observations:
-    """Read the calibration prompts once in float32, each alone and unpadded.
+_KNOWN: WeakKeyDictionary[Recipe, Observations] = WeakKeyDictionary()  # plan, twin and second build ask for the same
+
+
+def observe(recipe: Recipe) -> Observations:
+    """Read the calibration prompts in float32, each alone and unpadded; once for each recipe.
 
     Parameters
     ----------
     recipe : Recipe
         Its option `calibration` may hold texts; else the workbench's own are read.
-    weights : Weights, optional
-        In place of the checkpoint's.
 
     Returns
     -------
     Observations
         Of every product with weights that the recipe's taps need.
     """
+    if recipe not in _KNOWN:
+        _KNOWN[recipe] = _observe(recipe)
+    return _KNOWN[recipe]
+
+
+def _observe(recipe: Recipe) -> Observations:
     from onnx import helper
 
     from workbench.engine.backends.onnxruntime import session_of
@@ -68,7 +75,7 @@ def observe(recipe: Recipe, weights: Weights | None = None) -> Observations:
     checkpoint = recipe.checkpoint
     graph = build_graph(
         checkpoint.config,
-        checkpoint.weights if weights is None else weights,
+        checkpoint.weights,
         taps=recipe.taps,
         positions="all",
         lowering="primitive",

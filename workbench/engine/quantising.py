@@ -13,6 +13,7 @@ from workbench.engine.calibration import SCALES_FILE
 from workbench.engine.observing import Observations, observe
 from workbench.engine.smoothing import Smoothed, smooth
 from workbench.errors import ContractError, EngineError
+from workbench.graph.blocks import dequantise, quantise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SMOOTHING_FILE = "smoothing.safetensors"
 OPTIONS = ("calibration", "smoothing", "layer_tolerance", "cache")
 STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.0}
-LAYER_TOLERANCE = {"int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.034}
+LAYER_TOLERANCE = {"int8": 0.05, "int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.034}
 _FP16_LARGEST = 65504.0
 
 
@@ -164,6 +165,10 @@ def _tokens8(x: NDArray[np.float32], _largest: float) -> NDArray[np.float32]:
     return np.asarray(np.rint(x / step) * step, dtype=np.float32)
 
 
+def _groups8(x: NDArray[np.float32], _largest: float) -> NDArray[np.float32]:
+    return dequantise(*quantise(x), x.shape[1])
+
+
 def _tensor8(x: NDArray[np.float32], largest: float) -> NDArray[np.float32]:
     step = np.float32(max(largest, 1e-12) / 127)
     return np.asarray(np.clip(np.rint(x / step), -128, 127) * step, dtype=np.float32)
@@ -186,7 +191,13 @@ def _matrix_fp8(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     return _tensor_fp8(matrix, float(np.abs(matrix).max()))
 
 
+def blocks8(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round a matrix [out, in] to 8 bits with one scale a block."""
+    return dequantise(*quantise(matrix), matrix.shape[1])
+
+
 ROUNDERS: dict[str, Any] = {
+    "int8": (_groups8, blocks8),
     "int8-dynamic": (_tokens8, channels8),
     "int8-static": (_tensor8, channels8),
     "fp8": (_tensor_fp8, _matrix_fp8),

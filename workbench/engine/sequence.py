@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.backends.protocol import backend_names, get_backend
-from workbench.engine.building import build
+from workbench.engine.building import make_engine
+from workbench.engine.opening import read_contract
 from workbench.engine.recipe import Recipe
 from workbench.errors import EngineError, WorkbenchError
 
@@ -34,7 +35,7 @@ class Step:
     options : tuple of (str, object)
         As in a recipe.
     keep : tuple of str
-        As in a recipe.
+        As in a recipe; `{last}` stands for the number of the last block.
     """
 
     name: str
@@ -80,6 +81,7 @@ def build_sequence(
     positions: Positions = "last",
     max_tokens: int = 128,
     steps: Sequence[Step] | None = None,
+    rebuild: bool | None = None,
     trial: bool = True,
     progress: Callable[[str, float], None] | None = None,
 ) -> tuple[Built, ...]:
@@ -95,6 +97,8 @@ def build_sequence(
         As in `Recipe`; the baseline always gives the last position.
     steps : sequence of Step
         What to build, in order.
+    rebuild : bool, optional
+        As in `build`; False writes each plan once, and the contracts say nothing of a second build.
     trial : bool
         Whether memory is measured in a fresh process for each.
     progress : callable, optional
@@ -120,17 +124,18 @@ def build_sequence(
             positions="last" if step.name == BASELINE else positions,
             backend=step.backend,
             max_tokens=max_tokens,
-            keep=step.keep,
+            keep=tuple(pattern.format(last=checkpoint.config.n_layers - 1) for pattern in step.keep),
             options=dict(step.options),
         )
         parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
         try:
-            engine = build(recipe, folder, parent=parent, name=step.name, trial=trial)
+            home = make_engine(recipe, folder, parent=parent, name=step.name, rebuild=rebuild, trial=trial)
         except WorkbenchError as error:
             found.append(Built(step=step, contract=None, refusal=str(error)))
             continue
-        parents[step.name] = engine.id
-        found.append(Built(step=step, contract=engine.contract))
+        contract = read_contract(home)
+        parents[step.name] = contract.engine_id
+        found.append(Built(step=step, contract=contract))
     return tuple(found)
 
 
@@ -219,6 +224,7 @@ def build_fastest(
         positions=positions,
         max_tokens=max_tokens,
         steps=candidates,
+        rebuild=False,
         trial=False,
         progress=progress,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.graph.blocks import BLOCK
+from workbench.graph.blocks import BLOCK, in_blocks, joined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,11 +48,8 @@ def quantise4(matrix: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[n
     scales : float32 [out, block]
         A weight is `(code - 8) * scale`.
     """
-    n_out, n_in = matrix.shape
-    n_blocks = -(-n_in // BLOCK)
-    padded = np.zeros((n_out, n_blocks * BLOCK), dtype=np.float32)
-    padded[:, :n_in] = matrix
-    blocks = padded.reshape(n_out, n_blocks, BLOCK)
+    blocks = in_blocks(matrix)
+    n_out, n_blocks, _ = blocks.shape
     at = np.abs(blocks).argmax(axis=2)[:, :, None]
     extreme = np.take_along_axis(blocks, at, axis=2)[:, :, 0] / np.float32(-_MIDDLE)  # it becomes -8 and is exact
     best_error = np.full((n_out, n_blocks), np.inf, dtype=np.float32)
@@ -90,21 +87,19 @@ def grid_of(weights: Weights, name: str) -> Grid | None:
 def values_of(grid: Grid) -> NDArray[np.float32]:
     """Give back the matrix [out, in] that a grid stands for."""
     codes, scales, offsets = grid.parts
-    levels = _unpacked(codes).astype(np.float32) - np.float32(_MIDDLE)
-    values = levels * scales[:, :, None] + offsets[:, :, None]
-    return np.ascontiguousarray(values.reshape(codes.shape[0], -1))
+    return joined(_levels(codes) * scales[:, :, None] + offsets[:, :, None], codes.shape[1] * BLOCK)
 
 
 def dequantise4(codes: NDArray[np.uint8], scales: NDArray[np.float32], n_in: int) -> NDArray[np.float32]:
     """Give back the matrix [out, in] that codes and scales of `quantise4` stand for."""
-    values = (_unpacked(codes).astype(np.float32) - np.float32(_MIDDLE)) * scales[:, :, None]
-    return np.ascontiguousarray(values.reshape(codes.shape[0], -1)[:, :n_in])
+    return joined(_levels(codes) * scales[:, :, None], n_in)
 
 
 def _packed(codes: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(codes[:, :, 0::2] | (codes[:, :, 1::2] << 4)).astype(np.uint8)
 
 
-def _unpacked(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _levels(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Whole numbers -8 to 7, [out, block, 32]."""
     both = np.stack([codes & 15, codes >> 4], axis=-1)
-    return both.reshape(*codes.shape[:2], -1)
+    return both.reshape(*codes.shape[:2], -1).astype(np.float32) - np.float32(_MIDDLE)

@@ -78,7 +78,11 @@ class Moved(Weights):
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         array = self._weights[name]
-        return np.ascontiguousarray(array[self._rows(name)]) if name in self._orders else array
+        if name not in self._orders:
+            return array
+        if "_norm" in name and array.ndim == 2:  # [head, head_dim]
+            return np.ascontiguousarray(array[:, self._orders[name]])
+        return np.ascontiguousarray(array[self._rows(name)])
 
     def _rows(self, name: str) -> NDArray[Any]:
         order = self._orders[name]

@@ -24,7 +24,9 @@ KINDS = ("int8", "int4", "int4-grid")
 _ZEROS = 0x88  # two codes of 8 in a byte
 
 
-def compress(model: Any, modules: Mapping[str, str], kind: str, weights: Weights) -> tuple[str, ...]:
+def compress(
+    model: Any, modules: Mapping[str, str], kind: str, weights: Weights, group: int = BLOCK
+) -> tuple[str, ...]:
     """Replace the weights of products by codes and scales.
 
     Parameters
@@ -37,6 +39,8 @@ def compress(model: Any, modules: Mapping[str, str], kind: str, weights: Weights
         One of `KINDS`.
     weights : Weights
         Of the checkpoint; `int4-grid` reads how the file stores them.
+    group : int
+        Neighbours of a row that share a scale, for `int8`.
 
     Returns
     -------
@@ -62,7 +66,7 @@ def compress(model: Any, modules: Mapping[str, str], kind: str, weights: Weights
             matrix = np.ascontiguousarray(matrix.T)
         x = node.input_value(0)
         if kind == "int8":
-            values = _bytes(op, matrix)
+            values = _bytes(op, matrix, group)
         else:
             values = _nibbles(op, *(grid.parts[:2] if grid is not None else quantise4(matrix)), matrix.shape)
         product = op.matmul(x, values, False, True)
@@ -79,8 +83,8 @@ def compress(model: Any, modules: Mapping[str, str], kind: str, weights: Weights
     return tuple(done)
 
 
-def _bytes(op: Any, matrix: NDArray[np.float32]) -> Any:
-    codes, scales = quantise(matrix)
+def _bytes(op: Any, matrix: NDArray[np.float32], group: int) -> Any:
+    codes, scales = quantise(matrix, group)
     signed = (codes.astype(np.int16) - 128).astype(np.int8)  # without a zero point, or the plugin would not see it
     level = op.convert(op.constant(signed), "f32")
     return _flat(op, op.multiply(level, op.constant(np.ascontiguousarray(scales[:, :, None]))), matrix.shape)
@@ -99,7 +103,7 @@ def _nibbles(op: Any, packed: NDArray[np.uint8], scales: NDArray[np.float32], sh
 
 def _flat(op: Any, blocks: Any, shape: tuple[int, ...]) -> Any:
     n_out, n_in = shape
-    width = -(-n_in // BLOCK) * BLOCK
+    width = int(np.prod(blocks.shape)) // n_out
     flat = op.reshape(blocks, op.constant(np.array([n_out, width], dtype=np.int64)), False)
     if width == n_in:
         return flat
