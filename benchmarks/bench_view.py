@@ -1,8 +1,8 @@
-"""Views: size of the report, and time to open, draw, lasso and hover in a browser; Bokeh's twin and plotly's beside it.
+"""Views: size of the report, and time to open, draw, lasso and hover in a browser; the same points in other tools.
 
-    python benchmarks/bench_view.py [--quick] [--out benchmarks/results/view.json]
+    python benchmarks/bench_view.py [--quick] [--rivals PYTHON]
 
-Needs Chromium. Bokeh is measured where it is installed (`pip install bokeh`). Every figure is the median of `REPEATS`.
+Needs Chromium; `--rivals` names an interpreter with the other tools, see README.md. Figures are medians of `REPEATS`.
 Texts are words of Python's docstrings. `open` is from navigation to the first drawn map. `lasso` is the test and redraw
 after the pointer is up; `hover` from the pointer's move to the text on screen.
 """
@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
 import inspect
 import json
-import platform
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+from common import save
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -52,21 +51,6 @@ LASSO = """() => new Promise((resolve) => {
   const began = performance.now();
   at("pointerup", ...place(0));
   requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - began)));
-})"""
-HOVER = """() => new Promise((resolve) => {
-  const over = document.querySelector(".wb-over"), box = over.getBoundingClientRect();
-  const tip = document.querySelector(".wb-tip");
-  const [mx, my] = JSON.parse(document.querySelector(".wb-pane").dataset.frame);
-  const times = [];
-  for (let i = 0; i < 40; i += 1) {
-    const began = performance.now();
-    const where = { clientX: box.left + mx + 3 * i - 60, clientY: box.top + my + i - 20, bubbles: true };
-    over.dispatchEvent(new PointerEvent("pointermove", where));
-    void tip.offsetWidth;
-    times.push(performance.now() - began);
-  }
-  times.sort((a, b) => a - b);
-  resolve({ median: times[20], worst: times[39], shown: !tip.hidden });
 })"""
 
 
@@ -98,6 +82,8 @@ def median(values):
 
 def in_browser(browser, path: Path) -> dict[str, float]:
     """Open, draw, lasso and hover times of a report, in milliseconds."""
+    from view_browser import HOVER
+
     opened, draws, lassos, hovers, worst = [], [], [], [], []
     for _ in range(REPEATS):
         where = browser.new_context(viewport={"width": 1280, "height": 1000}, offline=True)
@@ -119,45 +105,24 @@ def in_browser(browser, path: Path) -> dict[str, float]:
     }
 
 
-def bokeh_twin(run, other, path: Path) -> int | None:
-    """Size of the same content as a Bokeh page, two linked maps; None where it is not installed."""
-    if importlib.util.find_spec("bokeh") is None:
-        return None
-    from bokeh.embed import file_html
-    from bokeh.layouts import row
-    from bokeh.models import ColumnDataSource
-    from bokeh.plotting import figure
-    from bokeh.resources import INLINE
-
+def points_of(run, other) -> dict[str, np.ndarray]:
+    """Places of the rows in both maps, float32 [row, 2], and the class of each."""
     from workbench.analysis import project
 
     joint = project([run, other], "final_norm", progress=False)
-    a, b = joint.of_run(0), joint.of_run(1)
-    source = ColumnDataSource({"x": a[:, 0], "y": a[:, 1], "u": b[:, 0], "v": b[:, 1], "text": list(run.prompts.texts)})
-    plots = []
-    for x, y in (("x", "y"), ("u", "v")):
-        tools = "pan,wheel_zoom,lasso_select,hover"
-        plot = figure(width=600, height=500, tools=tools, tooltips=[("", "@text")])
-        plot.scatter(x, y, source=source, size=4)
-        plots.append(plot)
-    path.write_text(file_html(row(*plots), INLINE, "twin"))
-    return path.stat().st_size
+    kind = np.array([int(text.split()[1]) for text in run.prompts.column("kind")])
+    return {"left": joint.of_run(0), "right": joint.of_run(1), "kind": kind}
 
 
-def plotly_twin(run, other, path: Path) -> int:
-    """Size of the same content as a plotly page with its script inside; its maps are not linked."""
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    from workbench.analysis import project
-
-    joint = project([run, other], "final_norm", progress=False)
-    shown = make_subplots(1, 2)
-    for number in (0, 1):
-        x, y = joint.of_run(number).T
-        shown.add_trace(go.Scattergl(x=x, y=y, mode="markers", text=list(run.prompts.texts)), 1, number + 1)
-    shown.write_html(str(path), include_plotlyjs=True)
-    return path.stat().st_size
+def rivals(python: str, run, other, page: Path, folder: Path, *, timed: bool) -> dict[str, object]:
+    """The same points in other tools, by an interpreter that has them; see view_rivals.py. Untimed: sizes alone."""
+    raw = {"texts": json.dumps(list(run.prompts.texts)), "page": str(page.resolve())}
+    blobs = {name: np.frombuffer(text.encode(), np.uint8) for name, text in raw.items()}
+    np.savez(folder / "points.npz", **points_of(run, other), **blobs)
+    out = folder / "rivals.json"
+    script = str(ROOT / "benchmarks/view_rivals.py")
+    subprocess.run([python, script, str(folder / "points.npz"), str(out), *([] if timed else ["--sizes"])], check=True)
+    return json.loads(out.read_text())
 
 
 def first_map(folder: Path, n: int = 20_000, width: int = 4096) -> dict[str, float]:
@@ -182,64 +147,72 @@ def first_map(folder: Path, n: int = 20_000, width: int = 4096) -> dict[str, flo
     return {
         "rows": n,
         "width": width,
+        "on_screen_s": on_screen(folder),
         "cold_s": round(seconds[0], 2),
         "warm_s": median(seconds[1:]),
         "stored_s": round(stored, 2),
     }
 
 
-def machine() -> dict[str, object]:
-    import os
+def on_screen(folder: Path) -> float:
+    """Seconds from the start of a cell to the first map drawn, in JupyterLab with a warm kernel."""
+    from lab_session import lab_page
 
-    names = ("numpy", "plotly", "playwright", "bokeh", "anywidget")
-    versions = {name: metadata.version(name) for name in names if importlib.util.find_spec(name)}
-    return {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(), **versions}
+    setup = "from workbench.store import open_run\nfrom workbench.view import explore\nrun = open_run('../../wide')\n"
+    first = "explore(run, umap=False).wait()"
+    again = "__import__('shutil').rmtree('../../wide.maps')\nview = explore(run, umap=False)\nview"
+    (folder / "lab").mkdir()
+    seconds = []
+    with lab_page(folder / "lab") as lab:
+        lab.open("wide.ipynb", [setup + first, *[again] * REPEATS])
+        lab.run_cell(0)
+        lab.ask("run.n_rows")
+        for number in range(REPEATS):
+            seconds.append(lab.first_map_ms(1 + number) / 1000)
+            lab.do("view.wait()")
+    return median(seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="10,000 points only")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "view.json")
+    parser.add_argument("--quick", action="store_true", help="10,000 points and short texts only; writes no file")
+    parser.add_argument("--rivals", metavar="PYTHON", help="interpreter with the tools of view_rivals.py")
     options = parser.parse_args()
+    if options.rivals:
+        sys.argv = [sys.argv[0], "--rivals", "PYTHON"]  # the result names the command, and no path of this machine
+    packages = ("numpy", "playwright", "anywidget")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        figures = reports(folder, options)
+        if options.quick:
+            print(json.dumps(figures, indent=1))
+            return
+        save("view", figures, *packages)  # before the long part, too
+        save("view", figures | {"first_map": first_map(folder)}, *packages)
+
+
+def reports(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Sizes and times of reports, and of the same points in other tools."""
     from view_browser import chromium
 
     from workbench.view import report
 
-    found: dict[str, object] = {"command": "python benchmarks/bench_view.py", "machine": machine()}
-    rows = []
-    with tempfile.TemporaryDirectory() as name, chromium() as browser:
-        folder = Path(name)
-        found["chromium"] = browser.version
-        for n, words in ((10_000, 4), (10_000, 40), *(() if options.quick else ((50_000, 4),))):
+    rows, beside = [], []
+    with chromium() as browser:
+        version = browser.version
+        for n, words in ((10_000, 4),) if options.quick else ((10_000, 4), (10_000, 40), (50_000, 4)):
             run, other = make_pair(folder, n, words)
             began = time.perf_counter()
-            page = report(
-                run,
-                other,
-                out=folder / f"{n}-{words}.html",
-                date="2026-01-01",
-                color="kind",
-                max_bytes=None,
-                quiet=True,
-            )
-            row = {
-                "points": n,
-                "words": words,
-                "write_s": round(time.perf_counter() - began, 2),
-                "bytes": page.stat().st_size,
-            }
-            row |= in_browser(browser, page)
-            if n == 10_000:
-                row["bokeh_bytes"] = bokeh_twin(run, other, folder / "bokeh.html")
-                row["plotly_bytes"] = plotly_twin(run, other, folder / "plotly.html")
+            target, fixed = folder / f"{n}-{words}.html", {"date": "2026-01-01", "color": "kind", "quiet": True}
+            page = report(run, other, out=target, max_bytes=None, **fixed)
+            row = {"points": n, "words": words, "write_s": round(time.perf_counter() - began, 2)}
+            row |= {"bytes": page.stat().st_size} | in_browser(browser, page)
             rows.append(row)
             print(json.dumps(row), flush=True)
-        if not options.quick:
-            found["first_map"] = first_map(folder)
-            print(json.dumps(found["first_map"]), flush=True)
-    found["reports"] = rows
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+            if options.rivals:
+                found = rivals(options.rivals, run, other, page, folder, timed=words == 4)
+                beside.append({"points": n, "words": words, **found})
+    return {"chromium": version, "reports": rows, "beside": beside}
 
 
 if __name__ == "__main__":

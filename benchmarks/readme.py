@@ -172,20 +172,43 @@ def views() -> list[str]:
     result = load("view")
     if result is None:
         return []
+    figures, first = result["figures"], result["figures"].get("first_map")
+    beside = {(one["points"], one["words"]): one for one in figures["beside"]}
     lines = [
-        f"**One offline report** with two linked maps (Chromium {result['chromium']}, software rendering, 2 cores;",
-        f"`{result['command']}`):",
+        f"**One offline report** with two linked maps (Chromium {figures['chromium']}, software rendering; "
+        f"{where(result)}):",
         "",
-        "| points, words a prompt | bytes | Bokeh | plotly | opens and draws in | lasso |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| points, words a prompt | bytes | Bokeh | plotly | opens and draws in | lasso | hover |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for report in result["reports"]:
-        others = [f"{report[name]:,}" if name in report else "" for name in ("bokeh_bytes", "plotly_bytes")]
+    for report in figures["reports"]:
+        others = beside.get((report["points"], report["words"]), {})
+        sizes = [f"{others[tool]['bytes']:,}" if tool in others else "" for tool in ("bokeh", "plotly")]
         lines.append(
-            f"| {report['points']:,}, {report['words']} | {report['bytes']:,} | {others[0]} | {others[1]} "
-            f"| {report['open_ms'] / 1000:.2f} s | {report['lasso_ms'] / 1000:.2f} s |"
+            f"| {report['points']:,}, {report['words']} | {report['bytes']:,} | {sizes[0]} | {sizes[1]} "
+            f"| {report['open_ms'] / 1000:.2f} s | {report['lasso_ms'] / 1000:.2f} s | {report['hover_ms']:.1f} ms |"
         )
-    return [*lines, ""]
+    lines += ["", "The same points in other tools, in the same browser: seconds until a screenshot shows them, and for"]
+    lines += ["a lasso from the press of the mouse over 40 moves to the selection:", ""]
+    lines += ["| tool | 10,000: draw | lasso | 50,000: draw | lasso |", "| --- | --- | --- | --- | --- |"]
+    for tool in ("workbench", "bokeh", "plotly", "jupyter-scatter", "embedding-atlas"):
+        found = [beside.get((n, 4), {}).get(tool, {}) for n in (10_000, 50_000)]
+        cells = [f"{one[name]:.1f}" if name in one else "fails" for one in found for name in ("draw_s", "drag_s")]
+        lines.append(f"| {tool} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "jupyter-scatter draws one of the two maps, in JupyterLab, and writes no page; Embedding Atlas asks for WebGPU,",
+        "which is not there.",
+        *([] if first is None else [_first_map(first)]),
+        "",
+    ]
+
+
+def _first_map(first: dict) -> str:
+    size = f"{first['rows']:,} x {first['width']:,}"
+    where_drawn = "after its cell was started, in JupyterLab with a warm kernel"
+    return f"The first map of {size} is on screen {first['on_screen_s']:.1f} s {where_drawn}."
 
 
 SECTIONS = [extraction, tensorrt, store, analysis, views]
