@@ -198,8 +198,8 @@ def views() -> list[str]:
     return [
         *lines,
         "",
-        "jupyter-scatter draws one of the two maps, in JupyterLab, and writes no page; Embedding Atlas asks for WebGPU,",
-        "which is not there.",
+        "jupyter-scatter draws one of the two maps, in JupyterLab, and writes no page; Embedding Atlas asks for",
+        "WebGPU, which is not there.",
         *([] if first is None else [_first_map(first)]),
         "",
     ]
