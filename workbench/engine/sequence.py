@@ -54,6 +54,12 @@ class Built:
     refusal: str = ""
 
 
+# Few products, and most of the damage of 8 bits in groups of 64, as measured on SmolLM2: values, the first rows that
+# enter the stream, and what reaches the final state directly.
+FRAGILE = (
+    "*.v", "blocks.0.down", "blocks.1.down", "blocks.2.down",
+    "blocks.{last}.gate", "blocks.{last}.up", "blocks.{last}.down",
+)  # fmt: skip
 STEPS = (
     Step(name=BASELINE, options=(("cache", True),)),
     Step(name=CACHELESS),
@@ -67,7 +73,7 @@ STEPS = (
     Step(name="cacheless-fp8", precision="fp8", keep=("*.down",)),
     Step(name="cacheless-openvino", backend="openvino"),
     Step(name="cacheless-bf16-openvino", backend="openvino", precision="bf16"),
-    Step(name="cacheless-int8-openvino", backend="openvino", precision="int8"),
+    Step(name="cacheless-int8-openvino", backend="openvino", precision="int8", options=(("group", 64),), keep=FRAGILE),
     Step(name="cacheless-int4-openvino", backend="openvino", precision="int4"),
     Step(name="cacheless-int4-grid-openvino", backend="openvino", precision="int4-grid"),
 )
