@@ -284,6 +284,8 @@ def test_every_verb_works(tmp_path, capsys):
     assert json.loads((tmp_path / "c.json").read_text())["kind"] == "clusters"
     assert main(["probe", first, "--label", "nothing"]) == 2
     assert main(["compare", first, other, "--floor", str(tmp_path / "none.json")]) == 2
+    assert main(["lens", first]) == 2
+    assert "output head" in capsys.readouterr().err
 
 
 def test_stored_taps_and_arrays_agree(tmp_path):

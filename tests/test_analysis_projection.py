@@ -254,3 +254,15 @@ def test_umap_keeps_planted_clusters_apart_and_reports_progress(tmp_path):
     nearest = np.linalg.norm(home[:, None] - centres, axis=2).argmin(axis=1)
     assert (nearest == truth).mean() > 0.95
     assert np.median(made.displacement()) < 0.2
+
+
+def test_clusters_that_come_late_in_a_large_run_are_named_too(tmp_path, monkeypatch):
+    from workbench.analysis import clustering
+
+    monkeypatch.setattr(clustering, "NAMED_ROWS", 40)
+    states, truth = blobs()
+    order = np.argsort(truth, kind="stable")
+    words = np.array(["lemon", "river", "stone", "cloud", "metal"])[truth % 5]
+    texts = [f"{words[at]} number {at}" for at in order]
+    found = cluster(make_run(tmp_path / "run", states[order], texts=texts), "final_norm", k=len(set(truth)), **QUIET)
+    assert not [name for name in found.names if name.startswith("cluster ")]

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from workbench.analysis.joining import join_rows
 from workbench.analysis.results import Figures, Provenance, Result, joined_provenance
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
     from workbench.analysis.clustering import Clusters
     from workbench.index.blocks import I64
+    from workbench.store import Run
+
+
+_ABSENT = -2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -70,13 +75,16 @@ class Churn(Result):
         )
 
 
-def churn(a: Clusters | npt.ArrayLike, b: Clusters | npt.ArrayLike) -> Churn:
-    """Match two clusterings of the same rows (of two builds after joining, or of two layers).
+def churn(a: Clusters | npt.ArrayLike, b: Clusters | npt.ArrayLike, *, runs: tuple[Run, Run] | None = None) -> Churn:
+    """Match two clusterings of the same rows: of two builds, or of two layers.
 
     Parameters
     ----------
     a, b : Clusters or int [row]
         Labels of the same rows, -1 for noise.
+    runs : (Run, Run), optional
+        The runs of two `Clusters` of different builds: rows are joined by prompt hash and token index, and those that
+        one side lacks are left out. Not needed where both hold the same prompts in the same order.
 
     Raises
     ------
@@ -85,7 +93,7 @@ def churn(a: Clusters | npt.ArrayLike, b: Clusters | npt.ArrayLike) -> Churn:
     """
     from scipy.optimize import linear_sum_assignment
 
-    left, right = _labels(a), _labels(b)
+    left, right = _joined_labels(a, b, runs) if runs is not None else _same_rows(a, b)
     if len(left) != len(right) or len(left) == 0:
         raise AnalysisError(
             "churn compares labels of the same rows", f"{len(left)} and {len(right)}", "Join them first."
@@ -122,6 +130,29 @@ def _pairs(counts: npt.NDArray[np.float64]) -> float:
 
 def _names(given: Any, n: int) -> tuple[str, ...]:
     return tuple(getattr(given, "names", ()) or (f"cluster {k}" for k in range(n)))
+
+
+def _same_rows(a: Any, b: Any) -> tuple[I64, I64]:
+    """Labels as they stand, after a look at what two results say of their rows."""
+    if isinstance(a, Result) and isinstance(b, Result):
+        both: list[Any] = [a, b]
+        alike = both[0].provenance.prompts == both[1].provenance.prompts
+        if not alike or not np.array_equal(both[0].rows, both[1].rows):
+            got = "other prompts, or the same in another order" if not alike else "other row ids"
+            do = "Pass runs=(first run, second run), which joins them."
+            raise AnalysisError("churn compares labels of the same rows", got, do)
+    return _labels(a), _labels(b)
+
+
+def _joined_labels(a: Any, b: Any, runs: tuple[Run, Run]) -> tuple[I64, I64]:
+    joined = join_rows(*runs)
+    found = []
+    for given, run, rows in ((a, runs[0], joined.rows_a), (b, runs[1], joined.rows_b)):
+        labels = np.full(run.n_rows, _ABSENT)
+        labels[getattr(given, "rows", np.arange(len(_labels(given))))] = _labels(given)
+        found.append(labels[rows])
+    both = (found[0] != _ABSENT) & (found[1] != _ABSENT)
+    return found[0][both], found[1][both]
 
 
 def _labels(given: Any) -> I64:

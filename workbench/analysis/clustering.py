@@ -13,12 +13,12 @@ from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
 from workbench.analysis.pca import fit_pca
 from workbench.analysis.projection import finite_rows
 from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
-from workbench.analysis.sampling import sample_rows
+from workbench.analysis.sampling import FirstTokens, asked_rows, said_of_first, sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.analysis.topics import name_clusters
 from workbench.analysis.worker import Fit, worker
 from workbench.errors import AnalysisError
-from workbench.index.blocks import F32, I64, as_rows, rows_of
+from workbench.index.blocks import F32, I64, rows_of
 
 if TYPE_CHECKING:
     import threading
@@ -32,6 +32,7 @@ METHODS = ("kmeans", "hdbscan")
 COMPONENTS = 50
 FIT_ROWS = 50_000
 QUALITY_ROWS = 5_000
+NAMED_ROWS = 50_000  # spread over prompts: names need a few hundred prompts of each cluster, not all
 STABILITY_REPEATS = 4
 
 
@@ -73,8 +74,8 @@ class Clusters(Result):
     names : tuple of str
         A name for each cluster, from the distinctive words of its prompts.
     sizes : tuple of int
-    n_noise, left_out : int
-        Rows in no cluster, and rows with inf or NaN.
+    n_noise, left_out, dropped_first : int
+        Rows in no cluster, rows with inf or NaN, and rows of first tokens that were left out.
     """
 
     kind: ClassVar[str] = "clusters"
@@ -91,6 +92,7 @@ class Clusters(Result):
     left_out: int
     quality: Quality
     provenance: Provenance
+    dropped_first: int = 0
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Row id, cluster and its name of each row."""
@@ -105,6 +107,7 @@ class Clusters(Result):
             f"agreement over seeds {q.stability_seeds:.2f}, over halves {q.stability_halves:.2f}"
         )
         head += f", {self.n_noise:,} rows in none" if self.method == "hdbscan" else ""
+        head += said_of_first(self.dropped_first)
         return "\n".join([head, *(f"  {size:>7,}  {name}" for size, name in zip(self.sizes, self.names, strict=True))])
 
     def figures(self) -> Figures:
@@ -130,6 +133,7 @@ def load_clusters(path: str | Path) -> Clusters:
         names=tuple(header["names"]),
         sizes=tuple(header["sizes"]),
         quality=Quality(**quality),
+        dropped_first=header.get("dropped_first", 0),
         provenance=provenance_from(header["provenance"]),
     )
 
@@ -142,6 +146,7 @@ def cluster(
     seed: int = 0,
     method: str = "kmeans",
     rows: npt.ArrayLike | None = None,
+    first_tokens: FirstTokens = "drop",
     min_cluster_size: int | None = None,
     fit_rows: int = FIT_ROWS,
     progress: Show = True,
@@ -160,6 +165,8 @@ def cluster(
         k-means on all rows (in mini-batches above 10,000), or density clusters on at most `fit_rows` rows, in the
         worker process; the others take the cluster of their nearest fitted row.
     rows : row ids or mask, optional
+    first_tokens : {"drop", "keep"}
+        Whether first tokens, where a prompt has several rows, are left out, which would be a cluster of their own.
     min_cluster_size : int, optional
         Smallest HDBSCAN cluster; a hundredth of the rows, and 5 at least, by default.
 
@@ -174,7 +181,8 @@ def cluster(
     """
     if method not in METHODS:
         raise AnalysisError(f"method must be one of {', '.join(METHODS)}", repr(method), "Choose one of them.")
-    kept = finite_rows(run, tap, rows)
+    asked, dropped = asked_rows(run, rows, first_tokens)
+    kept = finite_rows(run, tap, asked)
     if len(kept) < 4 or (method == "kmeans" and not 2 <= k <= len(kept)):
         raise AnalysisError(
             "clusters need four rows, and k from 2 to their number", f"{len(kept)} rows, k={k}", "Change k."
@@ -195,10 +203,10 @@ def cluster(
             labels = _spread(points, fit, made["labels"])
         labels = by_size(labels)
         quality = _quality(points, labels, prompts, method=method, k=k, seed=seed)
-    texts = [run.prompts.texts[prompt] for prompt in prompts]
-    names = name_clusters(labels, texts)
+    named = sample_rows(prompts, NAMED_ROWS, seed=seed)
+    names = name_clusters(labels[named], [run.prompts.texts[prompt] for prompt in prompts[named]])
     found = int(labels.max()) + 1
-    options = {"method": method, "components": pca.components.shape[0]}
+    options = {"method": method, "components": pca.components.shape[0], "first_tokens": first_tokens}
     options |= {"k": k} if method == "kmeans" else {"min_cluster_size": size}
     whole = method == "kmeans" or len(kept) <= fit_rows
     return Clusters(
@@ -206,11 +214,12 @@ def cluster(
         names=tuple(names.get(code, f"cluster {code}") for code in range(found)),
         sizes=tuple(int((labels == code).sum()) for code in range(found)),
         n_noise=int((labels < 0).sum()),
-        left_out=(run.n_rows if rows is None else len(as_rows(rows, run.n_rows))) - len(kept),
+        left_out=len(asked) - len(kept), dropped_first=dropped,
         quality=quality,
         provenance=provenance(
             [run], taps=[tap], seed=seed, n_rows=len(kept), parameters=options, libraries=["scikit-learn", "scipy"],
-            sampling="all rows" if whole else f"fitted on {fit_rows:,} of {len(kept):,} rows, seed {seed}",
+            sampling=("all rows" if whole else f"fitted on {fit_rows:,} of {len(kept):,} rows, seed {seed}")
+            + said_of_first(dropped),
         ),
     )  # fmt: skip
 

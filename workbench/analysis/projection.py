@@ -20,7 +20,7 @@ import numpy.typing as npt
 from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
 from workbench.analysis.pca import Pca, fit_pca
 from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
-from workbench.analysis.sampling import sample_rows
+from workbench.analysis.sampling import FirstTokens, asked_rows, said_of_first, sample_rows
 from workbench.analysis.showing import Progress, Show, shown
 from workbench.analysis.trust import Trust, map_trust
 from workbench.analysis.worker import Fit, worker
@@ -69,6 +69,8 @@ class Projection(Result):
         Rows that the fit saw; the others were placed into it.
     left_out : int
         Rows with inf or NaN, in no map.
+    dropped_first : int
+        Rows of first tokens that were left out.
     """
 
     kind: ClassVar[str] = "projection"
@@ -86,6 +88,7 @@ class Projection(Result):
     fitted_rows: int
     left_out: int
     provenance: Provenance
+    dropped_first: int = 0
 
     def of_run(self, run: int) -> F32:
         """Coordinates of one run's rows, float32 [row, 2]."""
@@ -124,7 +127,8 @@ class Projection(Result):
         )
         if self.method == "pca":
             text += f"; two components hold {self.explained[:2].sum():.1%} of the variance"
-        return text + (f"; {self.left_out} rows with inf or NaN left out" if self.left_out else "")
+        text += f"; {self.left_out} rows with inf or NaN left out" if self.left_out else ""
+        return text + said_of_first(self.dropped_first)
 
     def figures(self) -> Figures:
         """The map, and for principal components the share of the variance of each."""
@@ -165,6 +169,7 @@ def load_projection(path: str | Path) -> Projection:
     return Projection(
         **fields | arrays,
         trust=Trust(**header["trust"]),
+        dropped_first=header.get("dropped_first", 0),
         provenance=provenance_from(header["provenance"]),
     )
 
@@ -176,6 +181,7 @@ def project(
     *,
     seed: int = 0,
     rows: npt.ArrayLike | None = None,
+    first_tokens: FirstTokens = "drop",
     together: Together = "joint",
     fit_rows: int = FIT_ROWS,
     progress: Show = True,
@@ -193,6 +199,8 @@ def project(
     seed : int
     rows : row ids or mask, optional
         The same rows of every run; all by default.
+    first_tokens : {"drop", "keep"}
+        Whether first tokens, where a prompt has several rows, are left out of the map, which they would rule.
     together : {"joint", "transformed", "independent"}
         Of several runs: one fit on all; a fit on the first with the others placed into it; a fit each.
     fit_rows : int
@@ -214,7 +222,9 @@ def project(
     """
     runs = list(run) if isinstance(run, Sequence) else [run]
     options = _options(method, parameters, together)
-    taken = [finite_rows(one, tap, rows) for one in runs]
+    asked = [asked_rows(one, rows, first_tokens) for one in runs]
+    taken = [finite_rows(one, tap, wanted) for one, (wanted, _) in zip(runs, asked, strict=True)]
+    dropped = sum(count for _, count in asked)
     sources = [
         rows_of(one.tap(tap), rows=None if len(keep) == one.n_rows else keep)
         for one, keep in zip(runs, taken, strict=True)
@@ -236,19 +246,21 @@ def project(
         coordinates = np.concatenate([one.coordinates for one in made])
         trust = _trust(sources, coordinates, np.concatenate(prompts), seed)
     fitted = sum(one.fitted for one in made)
-    asked = sum(one.n_rows if rows is None else len(as_rows(rows, one.n_rows)) for one in runs)
     libraries = {"pca": ["scipy"], "umap": ["scipy", "umap-learn", "numba"], "tsne": ["scipy", "scikit-learn"]}[method]
     origin = provenance(
         runs, taps=[tap], seed=seed, n_rows=total, libraries=libraries,
-        parameters={"method": method, "together": badge, "components": made[0].pca.components.shape[0], **options},
-        sampling="all rows" if fitted == total else f"fitted on {fitted:,} of {total:,} rows, seed {seed}",
+        parameters={"method": method, "together": badge, "components": made[0].pca.components.shape[0],
+                    "first_tokens": first_tokens, **options},
+        sampling=("all rows" if fitted == total else f"fitted on {fitted:,} of {total:,} rows, seed {seed}")
+        + said_of_first(dropped),
     )  # fmt: skip
     return Projection(
         tap=tap, method=method, badge=badge, seed=seed, parameters=plain(options), coordinates=coordinates,
         rows=np.concatenate(taken),
         run_of_row=np.repeat(np.arange(len(runs), dtype=np.int32), [len(source) for source in sources]),
         trust=trust, explained=made[0].pca.explained, residual=max(one.pca.residual for one in made),
-        fitted_rows=fitted, left_out=asked - total, provenance=origin,
+        fitted_rows=fitted, left_out=sum(len(wanted) for wanted, _ in asked) - total, dropped_first=dropped,
+        provenance=origin,
     )  # fmt: skip
 
 

@@ -108,10 +108,10 @@ def sweep_probe(
     taps : sequence of str, optional
         All by default.
     **options
-        `method`, `alphas`, `shuffles`, `balanced`, `fit_rows`, `rows`, `task` of `fit_probe`.
+        `method`, `alphas`, `shuffles`, `balanced`, `fit_rows`, `rows`, `task`, `first_tokens` of `fit_probe`.
     """
     names = list(taps or run.taps)
-    kinds = {name: options.pop(name) for name in ("rows", "task") if name in options}
+    kinds = {name: options.pop(name) for name in ("rows", "task", "first_tokens") if name in options}
     fit_rows = options.pop("fit_rows", FIT_ROWS)
     found = at_most(label_rows(run, labels, groups=groups, **kinds), run.prompt_of_rows(), fit_rows, seed=seed)
     fold_of_row = grouped_folds(found.groups, folds, seed=seed)

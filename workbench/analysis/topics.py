@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"\w[\w'’-]*", re.UNICODE)
 WORDS_A_NAME = 3
-MAX_PROMPTS = 50_000  # beyond it names come from the first rows of each cluster
 
 
 def words_of(text: str) -> set[str]:
@@ -45,7 +44,7 @@ def name_clusters(labels: npt.ArrayLike, texts: Sequence[str | None]) -> dict[in
     inside: dict[int, Counter[str]] = {}
     size: Counter[int] = Counter()
     seen: set[tuple[int, str]] = set()
-    for code, text in zip(codes[:MAX_PROMPTS].tolist(), texts, strict=False):
+    for code, text in zip(codes.tolist(), texts, strict=True):
         if text is None or (code, text) in seen:
             continue
         seen.add((code, text))
