@@ -136,7 +136,7 @@ def _mark_zeros(made: Any, places: Sequence[str], drawn: Mapping[str, npt.NDArra
         marker = {"symbol": "triangle-down-open", "size": 9 + 4 * number, "color": COLOURS[number % len(COLOURS)]}
         made.add_trace(
             go.Scatter(
-                x=[places[at] for at in zero],
+                x=[places[int(at)] for at in zero],
                 y=floats(np.full(len(zero), foot)),
                 mode="markers",
                 marker=marker,
