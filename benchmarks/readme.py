@@ -60,6 +60,53 @@ def extraction() -> list[str]:
     return lines
 
 
+def engines() -> list[str]:
+    result = load("engines")
+    if result is None or "build_seconds_fp32" not in result["figures"]:
+        return []
+    figures = result["figures"]
+    lines = [
+        f"**Builds of one checkpoint**, SmolLM2-135M, whose file is Q4_1 already ({where(result)}).",
+        "Errors are those of `final_norm` against float32, mean and worst token, on the prompts of the build and on",
+        "text that no build has seen:",
+        "",
+        "| build | MB | error, build's prompts | error, other text | tokens per second, in times of fp32 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, one in figures["builds"].items():
+        if "refused" in one:
+            lines.append(f"| {name} | | refused: {one['refused'].partition('; got ')[2].split(' (')[0]} | | |")
+            continue
+        text = f"{one['text_mean_error']:.1%}, {one['text_worst_token']:.0%}" if "text_mean_error" in one else ""
+        fast = f"{one['times_fp32']:.2f}" if "times_fp32" in one else "emulated" if one["emulated"] else ""
+        kept = f", {one['kept_layers']} matrices kept" if one["kept_layers"] else ""
+        error = f"{one['reference_mean_error']:.1%}, {one['reference_worst_token']:.0%}"
+        lines.append(f"| {name}{kept} | {one['plan_bytes'] / 1e6:,.0f} | {error} | {text} | {fast} |")
+    rates, seconds, ahead = (
+        figures[key] for key in ("product_gflops_in_openvino", "build_seconds_fp32", "ahead_of_time")
+    )
+    lines += [
+        "",
+        f"An fp32 build takes {seconds['once']:.1f} s, verified and opened; the check of a contract at load "
+        f"{figures['load']['contract_check_ms']:.0f} ms besides",
+        f"hashing, which runs at {figures['load']['hash_gb_per_s']:.2f} GB/s.",
+    ]
+    if ahead is not None:
+        lines.append(
+            f"{ahead['backend'].replace('tensorrt_rtx', 'TensorRT-RTX')} writes the FP8 plan for Blackwell in "
+            f"{ahead['plan_seconds']:.0f} s on this CPU."
+        )
+    if rates is not None:
+        eight = f"{rates['int8, 32']} and {rates['int8, 64']} in 8 bits with groups of 32 and 64"
+        lines += [
+            f"One product alone in OpenVINO runs at {rates['float32']} GFLOP/s in float32, {rates['bfloat16']} in",
+            f"bfloat16, {eight}.",
+        ]
+        if rates["bfloat16"] < rates["float32"]:
+            lines.append("So bfloat16 cannot be faster than float32 on this processor, which shows no AMX.")
+    return [*lines, ""]
+
+
 def speed(name: str, figures: dict, share: str) -> str:
     return f"| {name} | {figures['tokens_per_second']:,} | {figures['tflops']:,.0f} | {share} |"
 
@@ -211,7 +258,7 @@ def _first_map(first: dict) -> str:
     return f"The first map of {size} is on screen {first['on_screen_s']:.1f} s {where_drawn}."
 
 
-SECTIONS = [extraction, tensorrt, store, analysis, views]
+SECTIONS = [extraction, engines, tensorrt, store, analysis, views]
 
 
 def figures() -> str:
