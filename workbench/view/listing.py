@@ -51,12 +51,12 @@ def row_list(
 
 def range_words(low: float, high: float) -> str:
     """Write a range."""
-    return f"{low:.3f} to {high:.3f}".replace("-", "\N{MINUS SIGN}")
+    return f"{score_words(low)} to {score_words(high)}"
 
 
 def score_words(value: float) -> str:
-    """Write a score to three places."""
-    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
+    """Write a score to three places, with a true minus and no minus zero."""
+    return f"{value:.3f}".replace("-0.000", "0.000").replace("-", "\N{MINUS SIGN}")
 
 
 def listed(names: Sequence[str]) -> str:

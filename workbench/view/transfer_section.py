@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workbench.view.rows import DrawnRows
 
 MAX_FLIPS = 15
+MAX_MOVES = 5
 _HEADS = ["tap", "at home", "on the other", "95 % interval", "repeat", "flips", "of a repeat", "agreement", "mean move"]
 
 
@@ -117,11 +118,12 @@ def _scores(group: Sequence[Transfer]) -> list[list[Any]]:
 
 
 def _flips(transfer: Transfer, rule: Redaction, rows: DrawnRows | None) -> dict[str, Any]:
-    """List the prompts whose reading flips, farthest moved first."""
+    """List the prompts whose reading flips, farthest moved first; where none does, those that move farthest."""
     own = rows if rows is not None and run_id(rows.run) == transfer.provenance.runs[0] else None
     farthest = None if transfer.floor_moved is None else float(transfer.floor_moved.max(initial=0.0)) or None
     cells = []
-    for at in transfer.places[:MAX_FLIPS]:
+    places = transfer.places if len(transfer.flips) else np.argsort(-transfer.moved, kind="stable")[:MAX_MOVES]
+    for at in places[:MAX_FLIPS]:
         moved = float(transfer.moved[at])
         times = [] if transfer.floor_moved is None else [None if farthest is None else rounded(moved / farthest)]
         cells.append((int(at), [*_readings(transfer, int(at), rule), rounded(moved), *times]))
@@ -129,7 +131,8 @@ def _flips(transfer: Transfer, rule: Redaction, rows: DrawnRows | None) -> dict[
     if transfer.task == "regression" and len(transfer.labels) > 1:
         each = [f"{name}, {word}" for name in targets_of(transfer, rule) for word in ("label", "home", "other")]
     heads = [*each, "moved by", *([] if transfer.floor_moved is None else ["times the repeat's farthest"])]
-    title = f"Prompts that flip at {transfer.tap}"
+    what = "Prompts that flip" if len(transfer.flips) else "No prompt flips; those that move farthest"
+    title = f"{what} at {transfer.tap}"
     return row_list(title, heads, cells, transfer.rows, own, rule, numeric=transfer.task == "regression")
 
 

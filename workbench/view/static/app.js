@@ -84,7 +84,7 @@ function chapter(doc, number, blocks, page) {
 
 function contents(views, chapters) {
   const go = (k) => { const head = chapters[k].firstElementChild; head.scrollIntoView({ block: "start" }); head.focus({ preventScroll: true }); };
-  return el("nav", { "aria-label": "Views on this page" }, el("ol", { class: "wb-contents" }, views.map((doc, k) => el("li", {}, el("button", { type: "button", class: "wb-link", on: { click: () => go(k) } }, say(doc.headline, 200))))));
+  return el("nav", { "aria-label": "Views on this page" }, el("ol", { class: "wb-contents" }, views.map((doc, k) => el("li", {}, el("button", { type: "button", class: "wb-link", on: { click: () => go(k) } }, say(doc.headline, 400))))));
 }
 
 /** Build a whole report inside `root`. */
