@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from workbench.store.committing import Committer, Group
 from workbench.store.files import Disk
@@ -19,10 +21,13 @@ def record_before_data() -> None:
     def write(self: Committer, group: Group) -> None:
         for shard, first, stop in self._plan.parts(group.first_prompt, group.stop_prompt):
             rows = int(self._plan.row_offsets[first]), int(self._plan.row_offsets[stop])
-            record = self._record(group, shard, (first, stop), rows, continues=stop != group.stop_prompt)
+            held: list[tuple[Any, ...]] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(self._segments, "write", lambda *write, held=held: held.append(write))
+                record = self._write_part(group, shard, (first, stop), rows, continues=stop != group.stop_prompt)
             self._journal.append(record)
-            for tap in self._plan.taps:
-                self._segments.write(tap.name, rows[0], group.payload(tap.name, *rows))
+            for write_of in held:
+                self._segments.write(*write_of)
 
     Committer._write = write  # type: ignore[method-assign]
 

@@ -74,12 +74,17 @@ class BatchIdentity:
         return self.store_id + self.run_id + names + numbers + self.input_hash + self.lease
 
 
+def start_checksum(identity: BatchIdentity) -> Any:
+    """Give a hasher that has seen the identity of a batch and takes its bytes by `update`."""
+    return xxhash.xxh3_128(identity.to_bytes())
+
+
 def batch_checksum(identity: BatchIdentity, *payload: Any) -> bytes:
     """Hash the identity of a batch and then its bytes; 16 bytes."""
-    hasher = xxhash.xxh3_128(identity.to_bytes())
+    hasher = start_checksum(identity)
     for part in payload:
         hasher.update(part)
-    return hasher.digest()
+    return bytes(hasher.digest())
 
 
 def digest_hex(*parts: Any) -> str:

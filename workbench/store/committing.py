@@ -6,6 +6,7 @@ appends their record, while another gathers their statistics. Nothing is acknowl
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import StoreError, WorkbenchError
-from workbench.store.checksums import BatchIdentity, batch_checksum
+from workbench.store.checksums import BatchIdentity, start_checksum
 from workbench.store.dtypes import StorageType, count_special, narrow, storage_type
 from workbench.store.files import NO_ROOM, explain
-from workbench.store.journal import Record, TapRecord
+from workbench.store.journal import BLOCK, Record, TapRecord
 from workbench.store.layout import segment_id
 from workbench.store.statistics import TapStatistics, rows_statistics
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from workbench.store.manifest import TapSpec
     from workbench.store.recording import JournalWriter
     from workbench.store.segments import Origin, SegmentWriter
+
+
+PIECE_BYTES = 256 << 10  # hashed and written at a time: a part of a core's own cache
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -280,14 +284,13 @@ class Committer:
         pieces = list(self._plan.parts(group.first_prompt, group.stop_prompt))
         for shard, first, stop in pieces:
             rows = int(self._plan.row_offsets[first]), int(self._plan.row_offsets[stop])
-            record = self._record(group, shard, (first, stop), rows, continues=stop != group.stop_prompt)
-            for tap in self._plan.taps:
-                self._segments.write(tap.name, rows[0], group.payload(tap.name, *rows))
+            record = self._write_part(group, shard, (first, stop), rows, continues=stop != group.stop_prompt)
             group.parts.append(Part(shard=shard, first_row=rows[0], stop_row=rows[1], record=record))
 
-    def _record(
+    def _write_part(
         self, group: Group, shard: int, prompts: tuple[int, int], rows: tuple[int, int], *, continues: bool
     ) -> Record:
+        """Hash and write the rows of one shard; its record is not written yet."""
         origin = self._plan.origin
         store_id, run_id = bytes.fromhex(origin.store_id), bytes.fromhex(origin.run_id)
         input_hash = self._hasher.of(*prompts)
@@ -298,7 +301,7 @@ class Committer:
                 first_row=rows[0], stop_row=rows[1], dtype=tap.dtype, width=tap.width,
                 input_hash=input_hash, lease=self._plan.lease,
             )  # fmt: skip
-            checksum = batch_checksum(identity, group.payload(tap.name, *rows))
+            checksum = self._hash_and_write(tap, rows[0], group.payload(tap.name, *rows), identity)
             non_finite, saturated = _counts(group, tap.name, rows, storage_type(tap.dtype))
             taps.append(TapRecord(checksum=checksum, non_finite=non_finite, saturated=saturated))
         record = Record(
@@ -308,6 +311,18 @@ class Committer:
         )  # fmt: skip
         self._batches += 1
         return record
+
+    def _hash_and_write(self, tap: TapSpec, first_row: int, payload: NDArray[Any], identity: BatchIdentity) -> bytes:
+        """Hash rows and write them, piece by piece: what was hashed is in the cache when it is copied."""
+        hasher = start_checksum(identity)
+        row_bytes = tap.width * storage_type(tap.dtype).itemsize
+        aligned = BLOCK // math.gcd(BLOCK, row_bytes)
+        step = max(1, PIECE_BYTES // (row_bytes * aligned)) * aligned
+        for at in range(0, len(payload), step):
+            piece = payload[at : at + step]
+            hasher.update(piece)
+            self._segments.write(tap.name, first_row + at, piece)
+        return bytes(hasher.digest())
 
     def _sync_next(self) -> bool:
         with self._state:
