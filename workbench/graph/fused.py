@@ -5,7 +5,7 @@ Everything else is as in the primitive lowering, and so is a block that a kernel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.graph.primitive import Primitive
 
@@ -98,6 +98,6 @@ class FusedNorm(FusedGate):
         if config.norm != "rms" or "norm" in config.biases or not config.norm_weight:
             return super().add_norm(x, delta, name)
         scale = self.vector(f"{name}.weight")
-        attributes = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
+        attributes: dict[str, Any] = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
         total, normed = self.emitter.ops(ADD_NORM, x, delta, scale, n=2, domain=DOMAIN, **attributes)
         return total, normed

@@ -38,7 +38,7 @@ def detached(model: Any, names: Mapping[str, object]) -> bytes:
     copy.graph.input.extend(inputs)
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(kept)
-    return copy.SerializeToString()
+    return bytes(copy.SerializeToString())
 
 
 def attach(api: Api, network: Any, weights: Mapping[str, NDArray[Any]]) -> None:

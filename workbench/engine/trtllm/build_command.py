@@ -12,8 +12,7 @@ from workbench.errors import ContractError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workbench.engine.trtllm.engine_config import Layout
-
+Layout = Literal["packed", "padded", "plain"]
 Cache = Literal["disabled", "paged", "continuous"]
 GENERATED_TOKENS = 1  # the baseline with a cache gives one token, as a generator's prefill does
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}

@@ -1,4 +1,4 @@
-"""`workbench patch`: the six lines in a source tree of TensorRT-LLM."""
+"""`workbench patch` and `workbench trtllm`: the six lines in a source tree, the build command, the contract."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.engine.trtllm.build_command import DTYPES, shell_text
 from workbench.engine.trtllm.patching import apply_patch, inspect_tree, reverse_patch
+from workbench.engine.trtllm.recipes import BACKEND, CHOICES, USUAL, command_of, conversion_of
 from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
 
+    from workbench.engine.recipe import Recipe
     from workbench.verbs import SubParsers
 
 EXAMPLES = """workbench patch TensorRT-LLM/ --check
 workbench patch TensorRT-LLM/
 workbench patch TensorRT-LLM/ --reverse"""
+TRTLLM_EXAMPLES = """\
+workbench trtllm command MODEL --version 0.16.0 --precision bf16 --checkpoint-dir bf16 --output-dir engine
+workbench trtllm command MODEL --version 0.16.0 --precision fp8 --gemm-plugin --checkpoint-dir fp8 --output-dir engine
+workbench trtllm command MODEL --version 0.16.0 --cache paged --runner executor --checkpoint-dir c --output-dir engine
+workbench trtllm contract MODEL engine --version 0.16.0 --precision bf16
+workbench trtllm check engine"""
 
 
 def add_commands(verbs: SubParsers) -> None:
@@ -31,6 +40,97 @@ def add_commands(verbs: SubParsers) -> None:
         "--structural", action="store_true", help="also a version that no patch lists, if its structure is as expected"
     )
     parser.set_defaults(run=run_patch)
+    about = "engines of TensorRT-LLM: the command that builds a recipe, and the contract of what it built"
+    actions = add_verb(verbs, "trtllm", about, TRTLLM_EXAMPLES).add_subparsers(
+        dest="action", metavar="ACTION", required=True
+    )
+    command = actions.add_parser("command", help="print the commands that build a recipe")
+    _add_recipe(command)
+    command.add_argument("--checkpoint-dir", required=True, help="converted checkpoint")
+    command.add_argument("--output-dir", required=True, help="folder of the engine")
+    command.set_defaults(run=run_command)
+    contract = actions.add_parser("contract", help="hold a finished engine against its recipe; write its contract")
+    _add_recipe(contract)
+    contract.add_argument("engine", type=Path, help="folder that trtllm-build wrote")
+    contract.set_defaults(run=run_contract)
+    check = actions.add_parser("check", help="hold an engine folder against its contract")
+    check.add_argument("engine", type=Path, help="folder with the contract")
+    check.set_defaults(run=run_check)
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="checkpoint of the recipe")
+    parser.add_argument("--version", required=True, help="of TensorRT-LLM, such as 0.16.0")
+    parser.add_argument("--precision", default="bf16", choices=list(DTYPES))
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--prompts-per-pass", type=int, default=USUAL["prompts_per_pass"])
+    parser.add_argument("--cache", default="disabled", choices=CHOICES["cache"])
+    parser.add_argument("--layout", default="packed", choices=CHOICES["layout"])
+    parser.add_argument("--gemm-plugin", action="store_true")
+    parser.add_argument("--runner", default="raw", choices=CHOICES["runner"])
+
+
+def _recipe(given: argparse.Namespace) -> Recipe:
+    from workbench.checkpoint import open_checkpoint
+    from workbench.engine.recipe import Recipe
+
+    return Recipe(
+        checkpoint=open_checkpoint(given.checkpoint),
+        precision=given.precision,
+        positions="all",
+        backend=BACKEND,
+        max_tokens=given.max_tokens,
+        options={name: getattr(given, name) for name in ("version", *USUAL)},
+    )
+
+
+def run_command(given: argparse.Namespace) -> int:
+    """Print the commands of a recipe, ready for a shell; returns the exit status.
+
+    Raises
+    ------
+    ContractError
+        If TensorRT-LLM does not build this recipe.
+    """
+    recipe = _recipe(given)
+    build = command_of(recipe, checkpoint_dir=given.checkpoint_dir, output_dir=given.output_dir)
+    before = conversion_of(recipe, model_dir=given.checkpoint, output_dir=given.checkpoint_dir)
+    sys.stdout.write("\n\n".join(shell_text(part) for part in (before, build) if part) + "\n")
+    return 0
+
+
+def run_contract(given: argparse.Namespace) -> int:
+    """Write the contract of a finished engine; returns the exit status.
+
+    Raises
+    ------
+    EngineRefused
+        If the engine is not what the recipe says.
+    """
+    from workbench.engine.trtllm.contract import make_contract, write_contract
+
+    contract = make_contract(_recipe(given), given.engine)
+    sys.stdout.write(f"{write_contract(contract, given.engine)}\n")
+    return 0
+
+
+def run_check(given: argparse.Namespace) -> int:
+    """Hold an engine folder against its contract; returns the exit status.
+
+    Raises
+    ------
+    EngineRefused
+        If they differ.
+    """
+    from workbench.engine.trtllm.contract import read_contract
+
+    contract = read_contract(given.engine)
+    part = contract.engine
+    sys.stdout.write(
+        f"{part.architecture} of TensorRT-LLM {part.version}, {part.dtype}, layout {part.layout}, "
+        f"cache {part.kv_cache_type.lower()}, run by {contract.runner}; proven: {contract.proven}\n"
+    )
+    return 0
 
 
 def run_patch(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workbench.engine.trtllm.build_command import Layout  # noqa: TC001 - read by pydantic
 from workbench.engine.trtllm.releases import version_order
 from workbench.errors import EngineRefused
 
@@ -16,7 +17,6 @@ NORM_POINT = "final_hidden_states is after the final norm and before the head, f
 UNCOVERED = ("mamba", "recurrentgemma", "medusa", "eagle", "redrafter", "drafter", "encoder", "decilm", "nemotronnas")
 ROPE_TABLE_FLAG = "rope_table_in_checkpoint"
 PLAIN_ROPE_BASE = 10000.0
-Layout = Literal["packed", "padded", "plain"]
 
 
 class _Part(BaseModel):
