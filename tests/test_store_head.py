@@ -157,6 +157,8 @@ def test_the_flag_of_the_command_line_keeps_it(toy_engines, tmp_path, capsys, mo
     assert main([*asked, str(tmp_path / "run"), "--keep-head", str(GOLDEN / "tiny" / "llama")]) == 0
     assert "travels with the run" in capsys.readouterr().out
     assert open_run(tmp_path / "run").head is not None
+    assert main(["lens", str(tmp_path / "run"), "--tap", "embed", "--tap", "final_norm"]) == 0
+    assert "Logit lens of 6 rows" in capsys.readouterr().out
 
 
 @needs_smollm2
