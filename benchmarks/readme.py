@@ -88,7 +88,7 @@ def engines() -> list[str]:
     lines += [
         "",
         f"An fp32 build takes {seconds['once']:.1f} s, verified and opened; the check of a contract at load "
-        f"{figures['load']['contract_check_ms']:.0f} ms besides",
+        f"{figures['load']['contract_check_ms']:.1f} ms besides",
         f"hashing, which runs at {figures['load']['hash_gb_per_s']:.2f} GB/s.",
     ]
     if ahead is not None:
