@@ -50,8 +50,9 @@ class Options:
 def assemble(views: Sequence[Given], options: Options) -> tuple[dict[str, Any], bytes]:
     """Build the document and its buffer."""
     prompts = [run.prompts for view in views for run in view.runs[:1]]
-    made_of = [text for view in views for result in (*view.results, *view.projections) for text in _marks(result)]
-    rule = redaction(options.redact, columns=options.keep_columns, prompts=prompts, salt=made_of)
+    results = [result for view in views for result in (*view.results, *view.projections)]
+    salt = [] if prompts else [text for result in results for text in result.provenance.prompts]
+    rule = redaction(options.redact, columns=options.keep_columns, prompts=prompts, salt=salt)
     blocks = Blocks(compress=options.compress)
     parts = [_view(view, options, rule, blocks, only=len(views) == 1) for view in views]
     if len(parts) > 1 and options.color is not None and not rule.active:
@@ -61,10 +62,6 @@ def assemble(views: Sequence[Given], options: Options) -> tuple[dict[str, Any], 
     one: dict[str, Any] = parts[0] if len(parts) == 1 else {"headline": own or _count(parts), "facts": ()}
     heading = Heading(title=title, headline=one["headline"], facts=one["facts"], date=options.date)
     return build_page(heading, parts, rule, blocks), blocks.joined()
-
-
-def _marks(result: Any) -> Sequence[str]:
-    return tuple(result.provenance.prompts)
 
 
 def _count(parts: Sequence[dict[str, Any]]) -> str:

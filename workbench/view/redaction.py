@@ -98,7 +98,7 @@ def redaction(
     prompts : iterable of PromptSet
         Their texts are the salt: only who has them all can compute the hash of an id.
     salt : iterable of str
-        More of it, for a page of results alone.
+        In their place, for a page of results alone.
 
     Raises
     ------
