@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from workbench.store.segments import Origin, SegmentWriter
 
 
-PIECE_BYTES = 256 << 10  # hashed and written at a time: a part of a core's own cache
+PIECE_BYTES = 1 << 20  # hashed and written at a time: what was hashed is still in the cache when it is copied
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
