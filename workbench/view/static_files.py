@@ -13,6 +13,7 @@ PARTS = (
     "model.js",
     "plane.js",
     "scatter.js",
+    "pointing.js",
     "search.js",
     "table.js",
     "legend.js",

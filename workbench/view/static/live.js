@@ -182,8 +182,10 @@ class Live {
   takePlace(place) {
     const { explorer, model } = this;
     if (place.method) explorer.goTo(place.method, place.tap);
-    if (place.colour !== undefined) explorer.colourBy(model.columns.findIndex((column) => column.name === place.colour));
-    if (place.size !== undefined) explorer.sizeBy(model.columns.findIndex((column) => column.name === place.size));
+    // a column that is still to be computed is not there yet: what is shown stays
+    const at = (name) => model.columns.findIndex((column) => column.name === name);
+    if (place.colour === null || at(place.colour) >= 0) explorer.colourBy(at(place.colour));
+    if (place.size === null || at(place.size) >= 0) explorer.sizeBy(at(place.size));
     if (place.filters !== undefined) model.takeFilters(place.filters);
     if (place.camera) explorer.panes[0].camera.move(...place.camera);
   }
