@@ -133,6 +133,7 @@ def inside(polygon, points):
 
 
 COLOURED = """(canvas) => {
+  if (!canvas.width || !canvas.height) return 0;  // given up for a new one just now
   const d = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const spread = (i) => Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]);
   let n = 0;
