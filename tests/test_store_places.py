@@ -77,10 +77,10 @@ def test_every_size_of_a_disk_that_is_too_small_is_survived(
         monkeypatch.setattr(module, "check_room", lambda *_: None)  # as if another process took the room meanwhile
     fitted = sizes = 0
     gc.collect()
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for pages in range(8, 140):
         gc.collect()  # a map keeps the room of a removed file
-        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
         disk.resize(pages * PAGE)
         path = disk.path / "run"
         acked, error = attempt(path, creating.DISKS["full"](), replace(SMALL, reserve_bytes=1 << 14))

@@ -8,9 +8,9 @@ import pytest
 from hostile_strings import HOSTILE
 
 from workbench.errors import ViewError
+from workbench.escaping import escape, script_json, visible
 from workbench.view.blocks import Blocks
 from workbench.view.columns import colour_range, column_of
-from workbench.escaping import escape, script_json, visible
 from workbench.view.page import policy, source_hash, write_page
 from workbench.view.selections import (
     Selection,
