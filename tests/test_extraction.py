@@ -30,6 +30,17 @@ def test_rows_are_those_of_each_prompt_alone(toy_engines, toy_ids, tmp_path, pos
     np.testing.assert_array_equal(np.diff(run.offsets), [len(p) for p in toy_ids])
 
 
+def test_progress_can_be_the_callers_own(toy_ids, toy_engines, tmp_path):
+    seen = []
+    wb.extract(
+        prompts_of(toy_ids), toy_engines(), out=tmp_path / "run", plan=SMALL, progress=lambda *at: seen.append(at)
+    )
+    total = sum(map(len, toy_ids))
+    assert len(seen) > 1
+    assert seen[-1] == (total, total)
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+
+
 def test_folders_above_the_run_are_made(toy_engines, toy_ids, tmp_path):
     run = wb.extract(prompts_of(toy_ids[:3]), toy_engines(), out=tmp_path / "a" / "b" / "run", progress=False)
     assert run.n_prompts == 3

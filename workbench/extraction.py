@@ -19,7 +19,7 @@ from workbench import __version__
 from workbench.engine.batch import check_offsets, rows_per_prompt
 from workbench.engine.opening import Engine, open_engine
 from workbench.errors import ContractError, ContractMismatch, RunExists
-from workbench.progress import bar
+from workbench.progress import Show, shown
 from workbench.runtime import BatchPlan, plan_batches, run_plan
 from workbench.store import Run, RunWriter, TapSpec, create_run
 from workbench.store.files import explain
@@ -49,7 +49,7 @@ def extract(
     durability: str = "full",
     keep_head: bool | Checkpoint | str | Path = False,
     plan: BatchPlan | None = None,
-    progress: bool = True,
+    progress: Show = True,
 ) -> Run:
     """Read the hidden states of every prompt into a run folder.
 
@@ -76,8 +76,8 @@ def extract(
         checkpoint that `build` was given in this process; otherwise name the checkpoint of the engine.
     plan : BatchPlan, optional
         Budgets of windows and passes.
-    progress : bool
-        Show tokens per second and time left.
+    progress : bool or callable
+        Show tokens per second and time left, or call this with the tokens read and their total.
 
     Returns
     -------
@@ -219,13 +219,20 @@ def tap_specs(contract: Contract, dtype: str) -> tuple[TapSpec, ...]:
     return tuple(TapSpec(name=tap, dtype=DTYPES[dtype], width=width) for tap, width in widths.items())
 
 
-def _run_all(engine: Engine, tokens: TokenTable, plan: BatchPlan, writer: RunWriter, *, show: bool) -> None:
+def _run_all(engine: Engine, tokens: TokenTable, plan: BatchPlan, writer: RunWriter, *, show: Show) -> None:
     lengths = np.diff(tokens.offsets)
     counts = rows_per_prompt(lengths, engine.contract.positions)
     start = writer.next_prompt
     windows = plan_batches(lengths, counts, plan, start=start)
     left = int(tokens.offsets[-1] - tokens.offsets[start])
-    with bar("extract", left, "tok", show=show) as step:
+    done = 0
+    with shown("extract", show, "tok") as report:
+
+        def step(read: int) -> None:
+            nonlocal done
+            done += read
+            report(done, left)
+
         run_plan(engine, tokens, windows, writer, row_offsets=writer.row_offsets, progress=step)
 
 
@@ -241,7 +248,7 @@ def measure_floor(
     out: str | Path,
     sample: int = 500,
     seed: int = 0,
-    progress: bool = True,
+    progress: Show = True,
 ) -> Floor:
     """Measure what repeating the same extraction already changes, for every tap.
 
@@ -261,8 +268,8 @@ def measure_floor(
         Most prompts to repeat, drawn with `seed`; the floor says how many rows it speaks of.
     seed : int
         Of the sample and the random order.
-    progress : bool
-        Show tokens per second and time left.
+    progress : bool or callable
+        Show tokens per second and time left, or call this with the tokens read and their total.
 
     Returns
     -------

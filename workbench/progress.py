@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Steps = Callable[[str, float], None]
+Progress = Callable[[int, int], None]
+Show = bool | Progress
 
 _DELAY_S = 2.0
 
@@ -42,19 +43,43 @@ def bar(what: str, total: float, unit: str, *, show: bool = True) -> Iterator[Ca
         disable=not show,
         dynamic_ncols=True,
         leave=True,
-    ) as shown:
-        yield shown.update
+    ) as meter:
+        yield meter.update
 
 
 @contextmanager
-def steps(what: str, *, show: bool = True) -> Iterator[Callable[[str, float], None]]:
-    """Show named steps of a build; `callback(step, share)` says which step runs and how much of it is done."""
+def steps(what: str, *, show: bool | Steps = True) -> Iterator[Steps]:
+    """Give a function (step, share of it) that shows the step (True), nothing (False), or is the caller's."""
+    if callable(show):
+        yield show
+        return
     from tqdm.auto import tqdm
 
     shape = "{desc}: {elapsed}{postfix}"
-    with tqdm(total=1.0, desc=what, delay=_DELAY_S, disable=not show, bar_format=shape, leave=True) as shown:
+    with tqdm(total=1.0, desc=what, delay=_DELAY_S, disable=not show, bar_format=shape, leave=True) as meter:
 
         def say(step: str, share: float) -> None:
-            shown.set_postfix_str(f"{step} {share:.0%}" if share else step)
+            meter.set_postfix_str(f"{step} {share:.0%}" if share else step)
 
         yield say
+
+
+@contextmanager
+def shown(what: str, show: Show, unit: str = "row") -> Iterator[Progress]:
+    """Give a function (done, total) that drives a bar (True), nothing (False), or the caller's function."""
+    if callable(show):
+        yield show
+        return
+    with bar(what, 1, unit, show=show) as step:
+        meter = getattr(step, "__self__", None)  # the tqdm bar: its total is known only once work has begun
+        last = [0, 1]
+
+        def report(done: int, total: int) -> None:
+            if total != last[1] or done < last[0]:  # the next part of the work counts anew
+                if meter is not None:
+                    meter.reset(total=total)
+                last[:] = [0, total]
+            step(done - last[0])
+            last[0] = done
+
+        yield report

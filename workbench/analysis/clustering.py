@@ -14,11 +14,11 @@ from workbench.analysis.pca import fit_pca
 from workbench.analysis.projection import finite_rows
 from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
 from workbench.analysis.sampling import FirstTokens, asked_rows, said_of_first, sample_rows
-from workbench.analysis.showing import Show, shown
 from workbench.analysis.topics import name_clusters
 from workbench.analysis.worker import Fit, worker
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, I64, rows_of
+from workbench.progress import Show, shown
 
 if TYPE_CHECKING:
     import threading

@@ -20,9 +20,9 @@ from workbench.analysis.joining import Joined, join_rows
 from workbench.analysis.judging import ABOVE, EQUAL, NO_FLOOR, Verdict, judge
 from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.sampling import FirstTokens, asked_rows, first_token_rows, said_of_first, sample_rows
-from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
 from workbench.index.blocks import I64, Moments, Rows, rows_of
+from workbench.progress import Show, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

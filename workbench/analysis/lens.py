@@ -17,9 +17,9 @@ import numpy.typing as npt
 from workbench.analysis.joining import join_rows
 from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.sampling import sample_rows
-from workbench.analysis.showing import Show, shown
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, as_rows
+from workbench.progress import Show, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

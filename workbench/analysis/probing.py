@@ -28,10 +28,10 @@ from workbench.analysis.probe_scores import (
     token_outputs,
 )
 from workbench.analysis.results import Figures, Provenance, Result, provenance
-from workbench.analysis.showing import Show, shown
 from workbench.analysis.threads import few_threads
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, F64, I64, Progress, rows_of
+from workbench.progress import Show, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

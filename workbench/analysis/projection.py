@@ -21,11 +21,11 @@ from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
 from workbench.analysis.pca import Pca, fit_pca
 from workbench.analysis.results import Figures, Provenance, Result, plain, provenance
 from workbench.analysis.sampling import FirstTokens, asked_rows, said_of_first, sample_rows
-from workbench.analysis.showing import Progress, Show, shown
 from workbench.analysis.trust import Trust, map_trust
 from workbench.analysis.worker import Fit, worker
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F32, I64, Rows, as_rows, rows_of
+from workbench.progress import Progress, Show, shown
 
 if TYPE_CHECKING:
     import threading

@@ -249,7 +249,8 @@ def _largest(score: F32, k: int) -> I64:
     cut = np.partition(score, score.shape[1] - k, axis=1)[:, -k]
     inside = score >= cut[:, None]
     if np.count_nonzero(inside) == inside.shape[0] * k:  # no ties at any cut: several times faster than argpartition
-        return (np.flatnonzero(inside) % inside.shape[1]).reshape(-1, k)  # np.nonzero takes ten times as long in 2-D
+        columns: I64 = np.flatnonzero(inside) % inside.shape[1]  # np.nonzero takes ten times as long in 2-D
+        return columns.reshape(-1, k)
     near = np.argpartition(score, score.shape[1] - k, axis=1)[:, -k:]
     near[np.take_along_axis(score, near, axis=1) == -np.inf] = -1
     return near

@@ -16,10 +16,10 @@ from workbench.analysis.labels import at_most, label_rows
 from workbench.analysis.probe_scores import scores_of
 from workbench.analysis.probing import FIT_ROWS, Probe, probe_states
 from workbench.analysis.results import Figures, Provenance, Result, provenance
-from workbench.analysis.showing import Show, shown
 from workbench.analysis.threads import SMALL_WIDTH, few_threads
 from workbench.errors import AnalysisError
 from workbench.index.blocks import F64, I64, rows_of
+from workbench.progress import Show, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,6 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -54,11 +53,13 @@ from workbench.engine.selftest import SELFTEST_FILE, write_selftest
 from workbench.engine.trial import remember
 from workbench.engine.verification import verify
 from workbench.errors import EngineError, StoreFull
+from workbench.progress import Steps, steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from workbench.engine.recipe import Recipe
 
-Progress = Callable[[str, float], None]
 _ROOM = 64 << 20
 
 
@@ -80,7 +81,7 @@ class Wish(NamedTuple):
     trial: bool = False
 
 
-def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = None, **wishes: Unpack[Wishes]) -> Engine:
+def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = True, **wishes: Unpack[Wishes]) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
     An engine of the same recipe and backend version that already lies in `folder` is opened instead.
@@ -99,8 +100,8 @@ def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
         Whether the plan is written a second time and compared; by default where it holds no code of one card.
     trial : bool
         Whether memory is measured in a fresh process.
-    progress : callable, optional
-        Called with the step's name and the share of it that is done.
+    progress : bool or callable
+        Show the step that runs, or call this with its name and the share of it that is done.
 
     Returns
     -------
@@ -114,17 +115,15 @@ def build(recipe: Recipe, folder: str | Path, *, progress: Progress | None = Non
     StoreFull
         If the disk has no room; nothing is left behind.
     """
-    home = make_engine(recipe, folder, progress=progress, **wishes)
-    if progress is not None:
-        progress("load", 0.0)
-    engine = open_engine(home)
+    with steps("build", show=progress) as say:
+        home = make_engine(recipe, folder, progress=say, **wishes)
+        say("load", 0.0)
+        engine = open_engine(home)
     engine.checkpoint = recipe.checkpoint
     return engine
 
 
-def make_engine(
-    recipe: Recipe, folder: str | Path, *, progress: Progress | None = None, **wishes: Unpack[Wishes]
-) -> Path:
+def make_engine(recipe: Recipe, folder: str | Path, *, progress: Steps | None = None, **wishes: Unpack[Wishes]) -> Path:
     """Build the engine of a recipe as `build` does, without opening it: for cards that are not here.
 
     Returns
@@ -174,7 +173,7 @@ def adopt(folder: Path, wish: Wish) -> Path:
     return folder
 
 
-def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Progress, wish: Wish) -> Contract:
+def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish: Wish) -> Contract:
     start = time.perf_counter()
     say("reference", 0.0)
     reference = compute_reference(recipe)
