@@ -311,7 +311,7 @@ def _build_part(
     emulated = recipe.precision in getattr(backend, "EMULATED", ()) or bool(getattr(backend, "AHEAD_OF_TIME", False))
     speed = None
     if not emulated:  # an emulation says nothing of speed
-        speed = round(measure_speed(session, recipe, plan.inputs[0].dtype, tokens=plan.tokens_per_pass or 1024), 1)
+        speed = round(measure_speed(session, recipe, plan.inputs[0].dtype, tokens=plan.tokens_per_pass or 512), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return BuildPart(
         seconds=round(time.perf_counter() - start, 3),

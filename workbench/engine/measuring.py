@@ -89,7 +89,7 @@ def with_trial(contract: Contract, folder: Path) -> Contract:
     return contract.model_copy(update={"build": contract.build.model_copy(update={"trial": part})})
 
 
-def measure_speed(session: Session, recipe: Recipe, id_dtype: str, *, tokens: int = 1024) -> float:
+def measure_speed(session: Session, recipe: Recipe, id_dtype: str, *, tokens: int = 512) -> float:
     """Measure tokens per second on full-length prompts: the better of two passes of about `tokens` tokens."""
     count = max(1, tokens // recipe.max_tokens)
     ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, (count, recipe.max_tokens))

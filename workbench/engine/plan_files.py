@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,13 +44,17 @@ def write_plan(graph: Graph, folder: Path, progress: Callable[[int, int], None] 
     digest = hashlib.sha256()
     at = 0
     places: dict[str, tuple[int, int]] = {}
-    with (folder / WEIGHTS_FILE).open("xb") as file:
+    with (folder / WEIGHTS_FILE).open("xb") as file, ThreadPoolExecutor(1) as hashing:
+        hashed = None
         for name, tensor in graph.initialisers.items():
             gap = bytes(-at % ALIGNMENT)
             data: NDArray[Any] = tensor.load()
-            for piece in (gap, data.reshape(-1).view(np.uint8).data):
+            pieces = (gap, data.reshape(-1).view(np.uint8).data)
+            if hashed is not None:
+                hashed.result()
+            hashed = hashing.submit(lambda both: [digest.update(piece) for piece in both], pieces)
+            for piece in pieces:
                 file.write(piece)
-                digest.update(piece)
             places[name] = (at + len(gap), data.nbytes)
             at += len(gap) + data.nbytes
             if progress:
