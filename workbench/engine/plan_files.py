@@ -49,11 +49,10 @@ def write_plan(graph: Graph, folder: Path, progress: Callable[[int, int], None] 
         for name, tensor in graph.initialisers.items():
             gap = bytes(-at % ALIGNMENT)
             data: NDArray[Any] = tensor.load()
-            pieces = (gap, data.reshape(-1).view(np.uint8).data)
             if hashed is not None:
-                hashed.result()
-            hashed = hashing.submit(lambda both: [digest.update(piece) for piece in both], pieces)
-            for piece in pieces:
+                hashed.result()  # no more than two tensors are in memory
+            for piece in (gap, data.reshape(-1).view(np.uint8).data):
+                hashed = hashing.submit(digest.update, piece)
                 file.write(piece)
             places[name] = (at + len(gap), data.nbytes)
             at += len(gap) + data.nbytes
