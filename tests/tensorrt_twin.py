@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 
-from workbench.engine.backends.onnxruntime import OrtSession
+from workbench.engine.ort_session import OrtSession
 from workbench.engine.plan_files import map_weights
 from workbench.engine.tensorrt.api import Api
 from workbench.graph.narrow import narrow_dtype

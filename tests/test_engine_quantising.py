@@ -9,8 +9,8 @@ import workbench as wb
 from workbench.cli import main
 from workbench.engine import quantising, sequence
 from workbench.engine.backends import onnxruntime as backend
-from workbench.engine.backends.onnxruntime import session_of
 from workbench.engine.batch import make_feeds
+from workbench.engine.ort_session import session_of
 from workbench.engine.sequence import STEPS, build_fastest, build_sequence
 from workbench.engine.smoothing import smooth
 from workbench.errors import ContractError, EngineError

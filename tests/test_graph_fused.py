@@ -7,8 +7,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from workbench.checkpoint.config import DecoderConfig, Layer, Rope
-from workbench.engine.backends.onnxruntime import session_of
 from workbench.engine.batch import make_feeds
+from workbench.engine.ort_session import session_of
 from workbench.engine.tensorrt.kernels.plugin import operators_of
 from workbench.graph import build_graph
 from workbench.graph.narrow import narrow

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.engine.backends.onnxruntime import session_of
 from workbench.engine.batch import make_feeds
+from workbench.engine.ort_session import session_of
 from workbench.graph import build_graph
 from workbench.graph.halves import in_halves
 

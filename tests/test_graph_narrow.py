@@ -5,7 +5,7 @@ import onnx
 import pytest
 from golden_models import TINY, expected, feed, graph_of, named, relative, toy
 
-from workbench.engine.backends.onnxruntime import session_of
+from workbench.engine.ort_session import session_of
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.narrow import narrow, products, step_of, watch
 

@@ -103,7 +103,7 @@ def calibrate(recipe: Recipe) -> Ranges:
     Ranges
         Of every product with weights that the recipe's taps need.
     """
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
     from workbench.graph import build_graph
     from workbench.graph.narrow import products, watch
 

@@ -68,7 +68,7 @@ def observe(recipe: Recipe) -> Observations:
 def _observe(recipe: Recipe) -> Observations:
     from onnx import helper
 
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
     from workbench.graph import build_graph
     from workbench.graph.narrow import products
 

@@ -75,7 +75,7 @@ def compute_reference(recipe: Recipe) -> ReferenceRows:
     ReferenceRows
         Rows in the order of the prompts.
     """
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
     from workbench.graph import build_graph
 
     graph = build_graph(

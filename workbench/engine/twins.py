@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from workbench.engine.backends.onnxruntime import OrtSession
+    from workbench.engine.ort_session import OrtSession
     from workbench.engine.quantising import Calibrated
     from workbench.engine.recipe import Recipe
 
@@ -30,7 +30,7 @@ def rounded_with(
     recipe: Recipe, found: Calibrated, rounder: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 ) -> tuple[OrtSession, str]:
     """Give the float32 reference graph with weights that a function rounds."""
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
     from workbench.graph import build_graph
 
     checkpoint = recipe.checkpoint
@@ -57,7 +57,7 @@ def rounded_with(
 
 def emulated_twin(recipe: Recipe) -> tuple[OrtSession, str]:
     """Give the recipe's graph in its own precision, emulated."""
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
 
     return session_of(quantised_graph(recipe, calibrated(recipe))), EMULATED
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from workbench.checkpoint.config import DecoderConfig
     from workbench.checkpoint.weights import Weights
-    from workbench.engine.backends.onnxruntime import OrtSession
     from workbench.engine.contract import Contract
     from workbench.engine.openvino.session import OpenVinoSession
+    from workbench.engine.ort_session import OrtSession
     from workbench.engine.quantising import Calibrated
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
@@ -183,8 +183,8 @@ def runs_on(precision: str) -> str:
 
 def load(folder: Path) -> OpenVinoSession:
     """Open the plan of a folder whose files were checked before."""
-    from workbench.engine.backends.onnxruntime import thread_count
     from workbench.engine.openvino.session import OpenVinoSession
+    from workbench.engine.ort_session import thread_count
 
     settings: dict[str, Any] = json.loads((folder / SETTINGS_FILE).read_bytes())
     settings["INFERENCE_NUM_THREADS"] = str(thread_count())

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from workbench.engine.backends.onnxruntime import OrtSession
     from workbench.engine.contract import Contract
+    from workbench.engine.ort_session import OrtSession
     from workbench.engine.recipe import Recipe
     from workbench.engine.tensorrt.session import TensorRTSession
 
@@ -95,7 +95,7 @@ def _card(recipe: Recipe) -> str:
 
 def twin(recipe: Recipe, folder: Path) -> tuple[OrtSession, str]:
     """Give the plan's graph, emulated."""
-    from workbench.engine.backends.onnxruntime import session_of
+    from workbench.engine.ort_session import session_of
     from workbench.graph.narrow import narrow
 
     del folder
