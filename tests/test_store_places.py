@@ -19,7 +19,7 @@ from test_store_errors import N, attempt, check_after
 import workbench as wb
 from workbench import extraction
 from workbench.errors import StoreError, StoreFull
-from workbench.store import TapSpec, creating, export_run, open_run, resuming
+from workbench.store import TapSpec, export_run, files, open_run, preparing, resuming
 from workbench.store.housekeeping import merge_runs, split_run
 from workbench.store.importing import import_zip
 from workbench.store.verifying import verify_run
@@ -73,7 +73,7 @@ def test_every_size_of_a_disk_that_is_too_small_is_survived(
     disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, note: Note
 ) -> None:
     """From one page up to more than enough: each time a typed error or a whole run, and a run that goes on later."""
-    for module in (creating, resuming):
+    for module in (preparing, resuming):
         monkeypatch.setattr(module, "check_room", lambda *_: None)  # as if another process took the room meanwhile
     fitted = sizes = 0
     gc.collect()
@@ -83,7 +83,7 @@ def test_every_size_of_a_disk_that_is_too_small_is_survived(
         assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
         disk.resize(pages * PAGE)
         path = disk.path / "run"
-        acked, error = attempt(path, creating.DISKS["full"](), replace(SMALL, reserve_bytes=1 << 14))
+        acked, error = attempt(path, files.DISKS["full"](), replace(SMALL, reserve_bytes=1 << 14))
         assert error is None or isinstance(error, StoreFull), (pages, error)
         assert error is not None or acked == N
         if error is not None and "must be created" not in str(error) and path.exists():
@@ -247,7 +247,7 @@ def test_a_limit_of_file_sizes_is_a_typed_error(tmp_path: Path) -> None:
     for size in range(512, 300_000, 6007):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
         try:
-            acked, error = attempt(tmp_path / "run", creating.DISKS["full"](), replace(SMALL, reserve_bytes=0))
+            acked, error = attempt(tmp_path / "run", files.DISKS["full"](), replace(SMALL, reserve_bytes=0))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert error is None or (isinstance(error, StoreError) and "ulimit -f" in str(error)), (size, error)

@@ -16,7 +16,7 @@ import numpy as np
 from workbench.errors import ContractError, ContractMismatch, RunExists, StoreError, WorkbenchError
 from workbench.store.checksums import digest_hex
 from workbench.store.contents import prompts_bytes, tokens_bytes
-from workbench.store.creating import VOLATILE, create_run
+from workbench.store.creating import create_run
 from workbench.store.files import Disk, explain
 from workbench.store.filesystem import StoreWarning, check_place, is_folder
 from workbench.store.keeping import save_statistics
@@ -36,6 +36,7 @@ from workbench.store.layout import (
 )  # fmt: skip
 from workbench.store.lock import WriterLock
 from workbench.store.manifest import Counts, ManifestFile, PartEntry, SegmentEntry
+from workbench.store.preparing import VOLATILE
 from workbench.store.reader import Run, open_run
 from workbench.store.statistics import merge_statistics
 

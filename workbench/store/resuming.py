@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ChecksumMismatch, ContractMismatch, StoreError
 from workbench.store.batches import Batches, journal_content
-from workbench.store.creating import refuse_differences, remove_debris
 from workbench.store.filesystem import StoreWarning, check_descriptors, check_place, check_room, is_folder
 from workbench.store.keeping import load_statistics
 from workbench.store.layout import FORMAT, MANIFEST, PREVIOUS, RESERVE, TAPS
 from workbench.store.lock import WriterLock
 from workbench.store.manifest import Manifest, ManifestFile, load_manifest
 from workbench.store.opening import open_inside
+from workbench.store.preparing import refuse_differences, remove_debris
 from workbench.store.segments import Origin, SegmentWriter
 from workbench.store.statistics import TapStatistics, empty_statistics, merge_statistics, rows_statistics
 from workbench.store.taparray import open_tap
@@ -25,8 +25,8 @@ from workbench.store.writer import RunWriter, Session
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workbench.store.creating import _Work as Work
     from workbench.store.journal import Record
+    from workbench.store.preparing import Work
     from workbench.store.recording import JournalWriter
 
 TAIL_BATCHES = 4
