@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from workbench.prompts import PromptSet
-from workbench.store import TapSpec, WriterOptions, create_run, open_run
+from workbench.store import TapSpec, WriterOptions, checksums, committing, create_run, open_run
 from workbench.tokens import TokenTable
 
 RESULTS = Path(__file__).parent / "results" / "store.json"
@@ -66,7 +67,9 @@ def dd(folder: Path, blocks: int, flag: str) -> float:
     return blocks * BLOCK / took
 
 
-def store_write(folder: Path, width: int, n_rows: int, inputs_: Any, rows: np.ndarray) -> dict[str, float]:
+def store_write(
+    folder: Path, width: int, n_rows: int, inputs_: Any, rows: np.ndarray, *, hashed: bool = True
+) -> dict[str, float]:
     """Write bf16 rows with full durability; bytes a second from the first commit to the sealed run."""
     path = folder / "run"
     shutil.rmtree(path, ignore_errors=True)
@@ -76,44 +79,39 @@ def store_write(folder: Path, width: int, n_rows: int, inputs_: Any, rows: np.nd
         contract={}, provenance={}, options=WriterOptions(),
     )  # fmt: skip
     step = len(rows) // 128  # prompts a commit
-    hashed = time_checksums()
-    start = time.perf_counter()
+    committing.start_checksum = checksums.start_checksum if hashed else Unhashed
+    start, busy = time.perf_counter(), time.process_time()
     for first in range(0, len(prompts), step):
         stop = min(first + step, len(prompts))
         here = int(writer.row_offsets[stop] - writer.row_offsets[first])
         writer.commit(first, stop, {"final_norm": rows[:here]})
     writer.flush()
-    written = time.perf_counter() - start
+    written, busy = time.perf_counter() - start, time.process_time() - busy
     run = writer.close()
     small = sum((path / name).stat().st_size for name in ("manifest.json", "manifest.prev.json", "journal"))
     return {
-        "bytes_per_s": n_rows * width * 2 / written, "checksum_share": sum(hashed) / written,
+        "bytes_per_s": n_rows * width * 2 / written, "seconds": written, "cpu_seconds": busy,
         "close_s": time.perf_counter() - start - written,
         "commits": len(run.batches), "manifest_and_journal_bytes": small,
         "manifest_and_journal_share": small / (n_rows * width * 2), "files": sum(1 for _ in path.rglob("*")),
     }  # fmt: skip
 
 
-def time_checksums() -> list[float]:
-    """Let the writer thread note the seconds that it hashes, in the list given back."""
-    from workbench.store import checksums, committing
+class Unhashed:
+    """Stands for the hasher where the cost of hashing is measured; such a run is thrown away."""
 
-    seconds: list[float] = []
+    def __init__(self, identity: Any) -> None: ...
 
-    class Timed:
-        def __init__(self, identity: Any) -> None:
-            self.hasher = checksums.start_checksum(identity)
+    def update(self, piece: Any) -> None: ...
 
-        def update(self, piece: Any) -> None:
-            start = time.perf_counter()
-            self.hasher.update(piece)
-            seconds.append(time.perf_counter() - start)
+    def digest(self) -> bytes:
+        return bytes(16)
 
-        def digest(self) -> bytes:
-            return bytes(self.hasher.digest())
 
-    committing.start_checksum = Timed  # type: ignore[assignment]
-    return seconds
+def checksum_share(hashed: list[dict[str, float]], bare: list[dict[str, float]]) -> float:
+    """Processor time that hashing adds to a write, as a share of the write's seconds; writes take turns."""
+    middle = {name: statistics.median(write[name] for write in hashed) for name in ("cpu_seconds", "seconds")}
+    return (middle["cpu_seconds"] - statistics.median(write["cpu_seconds"] for write in bare)) / middle["seconds"]
 
 
 def memmap_of(run: Any, name: str) -> np.memmap:
@@ -171,18 +169,22 @@ def main() -> None:
                 .astype(ml_dtypes.bfloat16)
             )
             both = inputs(n_rows)
-            pairs = []
-            for _ in range(3):  # one after the other, so that a busy disk hits both
+            pairs, bare = [], []
+            for _ in range(5):  # one after the other, so that a busy disk hits all
                 one = dd(folder, blocks, "conv=fdatasync")
                 pairs.append((one, dd(folder, blocks, "oflag=dsync"), store_write(folder, width, n_rows, both, rows)))
-            plain, dsync, ours = sorted(pairs, key=lambda pair: pair[2]["bytes_per_s"] / pair[0])[1]
+                bare.append(store_write(folder, width, n_rows, both, rows, hashed=False))
+            plain, dsync, ours = sorted(pairs, key=lambda pair: pair[2]["bytes_per_s"] / pair[0])[2]
             ratios = sorted(pair[2]["bytes_per_s"] / pair[0] for pair in pairs)
             synced = sorted(pair[2]["bytes_per_s"] / pair[1] for pair in pairs)
             found[f"write_{width}"] = {
                 "dd_fdatasync_bytes_per_s": plain, "dd_dsync_bytes_per_s": dsync, **ours,
-                "ratio_to_dd_fdatasync": ratios[1], "ratio_to_dd_dsync": synced[1],
+                "ratio_to_dd_fdatasync": ratios[2], "ratio_to_dd_dsync": synced[2],
                 "ratios": ratios, "dsync_ratios": synced,
-                "checksum_shares": sorted(pair[2]["checksum_share"] for pair in pairs),
+                "checksum_share": checksum_share([pair[2] for pair in pairs], bare),
+                "seconds_over_unhashed": statistics.median(
+                    pair[2]["seconds"] / other["seconds"] for pair, other in zip(pairs, bare, strict=True)
+                ),
             }  # fmt: skip
             print(f"width {width}:", json.dumps(found[f"write_{width}"], indent=1), flush=True)
         if options.rows:
