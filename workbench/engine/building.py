@@ -81,7 +81,7 @@ class Wish(NamedTuple):
     trial: bool = False
 
 
-def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = True, **wishes: Unpack[Wishes]) -> Engine:
+def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = False, **wishes: Unpack[Wishes]) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
     An engine of the same recipe and backend version that already lies in `folder` is opened instead.
