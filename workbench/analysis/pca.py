@@ -84,16 +84,21 @@ def fit_pca(source: Any, n_components: int, *, seed: int = 0, progress: Progress
     AnalysisError
         If there are fewer than two rows, or a value is not finite.
     """
-    rows = rows_of(source)
+    rows = _rows_to_fit(source)
     n_rows, width = rows.shape
-    if n_rows < 2:
-        raise AnalysisError("a projection needs at least two rows", f"{n_rows}", "Give more rows.")
     keep = max(1, min(n_components, n_rows - 1, width))
     with np.errstate(invalid="ignore", over="ignore"):  # inf and NaN are found by their sums and refused
         if width <= EXACT_WIDTH or keep + OVERSAMPLE >= width // 2:
             return _exact(rows, keep, progress)
         start = np.random.default_rng(seed).standard_normal((width, keep + OVERSAMPLE))
         return _iterated(rows, keep, start, ITERATIONS, progress)
+
+
+def _rows_to_fit(source: Any) -> Rows:
+    rows = rows_of(source)
+    if len(rows) < 2:
+        raise AnalysisError("a projection needs at least two rows", f"{len(rows)}", "Give more rows.")
+    return rows
 
 
 def quick_pca(source: Any, n_components: int, *, seed: int = 0) -> Pca:
@@ -113,10 +118,8 @@ def quick_pca(source: Any, n_components: int, *, seed: int = 0) -> Pca:
     AnalysisError
         If there are fewer than two rows, or a value is not finite.
     """
-    rows = rows_of(source)
+    rows = _rows_to_fit(source)
     n_rows, width = rows.shape
-    if n_rows < 2:
-        raise AnalysisError("a projection needs at least two rows", f"{n_rows}", "Give more rows.")
     if width <= QUICK_WIDTH:
         return fit_pca(rows, n_components, seed=seed)
     keep = max(1, min(n_components, n_rows - 1, width))
