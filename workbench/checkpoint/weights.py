@@ -143,6 +143,45 @@ class Weights(Mapping[str, "NDArray[np.float32]"]):
         return tuple(name for name in self._file.names if name not in used)
 
 
+class ChangedWeights(Weights):
+    """Weights whose values are made from those of others, under the same names and shapes.
+
+    Parameters
+    ----------
+    weights : Weights
+        The others.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def names(self) -> tuple[str, ...]:
+        """List the canonical names."""
+        return self._weights.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Size of each axis of a canonical tensor."""
+        return self._weights.shape(name)
+
+    def type(self, name: str) -> str:
+        """How the file stores the values."""
+        return self._weights.type(name)
+
+    def raw(self, name: str) -> NDArray[np.uint8] | None:
+        """Give nothing: changed values are not those of the file."""
+        del name
+        return None
+
+
 def origin_shape(file: TensorFile, origin: Origin) -> tuple[int, ...]:
     """Size of each axis of what an origin gives; nothing is read."""
     shape = tuple(file.shape(origin.name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.canonical import canonical_json
-from workbench.checkpoint.weights import Weights
+from workbench.checkpoint.weights import ChangedWeights, Weights
 from workbench.engine.calibration import SCALES_FILE
 from workbench.engine.observing import Observations, observe
 from workbench.engine.smoothing import Smoothed, smooth
@@ -204,7 +204,7 @@ ROUNDERS: dict[str, Any] = {
 }
 
 
-class Rounded(Weights):
+class Rounded(ChangedWeights):
     """Weights whose matrices of products are rounded, and nothing else: the twin of a quantised engine.
 
     Parameters
@@ -220,29 +220,13 @@ class Rounded(Weights):
     def __init__(
         self, weights: Weights, modules: frozenset[str], rounded: Callable[[str, NDArray[np.float32]], Any]
     ) -> None:
-        self._weights, self._rounded = weights, rounded
+        super().__init__(weights)
+        self._rounded = rounded
         self._names = frozenset(f"{module}.weight" for module in modules)
-
-    def __iter__(self) -> Any:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         array = self._weights[name]
         return np.asarray(self._rounded(name, array), dtype=np.float32) if name in self._names else array
-
-    def names(self) -> tuple[str, ...]:
-        """List the canonical names."""
-        return self._weights.names()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Size of each axis of a canonical tensor."""
-        return self._weights.shape(name)
 
 
 def quantised_graph(recipe: Recipe, found: Calibrated, *, lowering: str = "opset23") -> Graph:

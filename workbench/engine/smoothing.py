@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.checkpoint.weights import Weights
+from workbench.checkpoint.weights import ChangedWeights, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LEAST = 1e-5
 
 
-class Smoothed(Weights):
+class Smoothed(ChangedWeights):
     """Weights with factors applied when they are read.
 
     Parameters
@@ -45,16 +45,8 @@ class Smoothed(Weights):
         columns: Mapping[str, NDArray[np.float32]],
         rows: Mapping[str, NDArray[np.float32]],
     ) -> None:
-        self._weights, self.columns, self.rows = weights, columns, rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights
+        super().__init__(weights)
+        self.columns, self.rows = columns, rows
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         array = self._weights[name]
@@ -64,18 +56,6 @@ class Smoothed(Weights):
             factor = self.rows[name]
             array = array / (factor[:, None] if array.ndim == 2 else factor)
         return np.asarray(array, dtype=np.float32)
-
-    def names(self) -> tuple[str, ...]:
-        """List the canonical names."""
-        return self._weights.names()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Size of each axis of a canonical tensor."""
-        return self._weights.shape(name)
-
-    def type(self, name: str) -> str:
-        """How the file stores the values."""
-        return self._weights.type(name)
 
     def raw(self, name: str) -> NDArray[np.uint8] | None:
         """Bytes as they lie in the file, or None where they were smoothed."""

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.checkpoint.weights import Weights
+from workbench.checkpoint.weights import ChangedWeights, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from workbench.checkpoint.config import DecoderConfig
@@ -53,7 +51,7 @@ def in_halves(config: DecoderConfig, weights: Weights) -> tuple[DecoderConfig, W
     return (replace(config, layers=tuple(layers)), Moved(weights, moved)) if moved else (config, weights)
 
 
-class Moved(Weights):
+class Moved(ChangedWeights):
     """Weights whose rows change places within each head.
 
     Parameters
@@ -65,16 +63,8 @@ class Moved(Weights):
     """
 
     def __init__(self, weights: Weights, orders: dict[str, NDArray[Any]]) -> None:
-        self._weights, self._orders = weights, orders
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights
+        super().__init__(weights)
+        self._orders = orders
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         array = self._weights[name]
@@ -89,18 +79,6 @@ class Moved(Weights):
         heads = np.arange(self._weights.shape(name)[0] // len(order))
         rows: NDArray[Any] = (heads[:, None] * len(order) + order[None, :]).reshape(-1)
         return rows
-
-    def names(self) -> tuple[str, ...]:
-        """List the canonical names."""
-        return self._weights.names()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Size of each axis of a canonical tensor."""
-        return self._weights.shape(name)
-
-    def type(self, name: str) -> str:
-        """How the file stores the values."""
-        return self._weights.type(name)
 
     def raw(self, name: str) -> NDArray[np.uint8] | None:
         """Bytes as they lie in the file, row by row in the new order."""
