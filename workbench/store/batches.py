@@ -16,6 +16,7 @@ from workbench.store.opening import open_inside
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from random import Random
 
     from numpy.typing import NDArray
 
@@ -119,6 +120,13 @@ class Batches:
         """Give the prompts of the run that a batch holds."""
         part, record = self.items[number]
         return part.first_prompt + record.first_prompt, part.first_prompt + record.stop_prompt
+
+    def sample(self, share: float, source: Random) -> list[tuple[int, str]]:
+        """Choose a share of all batches at all taps, at least one: number and tap, in order."""
+        every = [(number, tap.name) for number in range(len(self)) for tap in self.manifest.taps]
+        if share >= 1 or not every:
+            return every
+        return sorted(source.sample(every, max(1, round(share * len(every)))))
 
     def check(self, array: TapArray, number: int) -> None:
         """Recompute the checksum of one batch of one tap.

@@ -201,14 +201,10 @@ def _batches(
     run: Run, sample: float, seed: int, problems: list[str], progress: Progress | None
 ) -> tuple[tuple[BadBatch, ...], int, int]:
     try:
-        every = [(number, name) for number in range(len(run.batches)) for name in run.taps]
+        chosen = run.batches.sample(sample, random.Random(seed))  # noqa: S311 - a sample, no secret
     except WorkbenchError as error:
         problems.append(str(error))
         return (), 0, 0
-    chosen = every
-    if sample < 1:
-        count = min(len(every), max(1, round(sample * len(every))))
-        chosen = sorted(random.Random(seed).sample(every, count))  # noqa: S311 - a sample, no secret
     bad = []
     for done, (number, name) in enumerate(chosen):
         try:
@@ -220,26 +216,12 @@ def _batches(
             problems.append(str(error))
         if progress is not None:
             progress(done + 1, len(chosen))
-    return tuple(bad), len(chosen), len(every)
+    return tuple(bad), len(chosen), len(run.batches) * len(run.taps)
 
 
 def _bad(run: Run, number: int, name: str) -> BadBatch:
     (first, stop), (row, end) = run.batches.prompts(number), run.batches.rows(number)
     return BadBatch(batch=number, tap=name, first_prompt=first, stop_prompt=stop, first_row=row, stop_row=end)
-
-
-def scrub_batches(run: Run, share: float) -> None:
-    """Check a share of the batches of an open run, chosen anew each time.
-
-    Raises
-    ------
-    ChecksumMismatch
-        At the first damaged one.
-    """
-    every = [(number, name) for number in range(len(run.batches)) for name in run.taps]
-    count = min(len(every), max(1, round(share * len(every)))) if every else 0
-    for number, name in sorted(random.SystemRandom().sample(every, count)):
-        run.batches.check(run.tap(name), number)
 
 
 def repair_batch(path: str | Path, number: int, rows: Mapping[str, NDArray[Any]]) -> None:
