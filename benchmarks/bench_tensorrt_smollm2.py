@@ -30,6 +30,7 @@ ENGINES = {
     "fp8": ("fp8", (), "none"),
     "fp8 kept": ("fp8", KEPT, "none"),
     "fp8 kept kernels": ("fp8", KEPT, "all"),
+    "int8 kept": ("int8", KEPT, "none"),
 }
 
 
@@ -63,15 +64,26 @@ def texts(n):
     return [f"City number {i} lies {i * 7 % 90} degrees north." + " It is said to be old." * (i % 9) for i in range(n)]
 
 
-def extraction(engine, work, n):
+def apart(ours, theirs):
+    """Relative error of every row of one run against another's, a piece at a time."""
+    import workbench as wb
+    from workbench.engine.verification import relative_errors
+
+    a, b = (wb.open_run(folder)["final_norm"] for folder in (ours, theirs))
+    step = 65536
+    errors = np.concatenate([relative_errors(a[i : i + step], b[i : i + step]) for i in range(0, len(a), step)])
+    return {"rows": len(errors), "mean": float(errors.mean()), "worst": float(errors.max())}
+
+
+def extraction(engine, folder, n):
     """Seconds from texts to a sealed run folder, all tokens of all prompts."""
     import workbench as wb
 
-    folder = work / "run"
     shutil.rmtree(folder, ignore_errors=True)
     prompts = wb.load_prompts(texts(n))
     start = time.perf_counter()
-    run = wb.extract(prompts, engine, out=folder, dtype="bfloat16", progress=False)
+    dtype = "float32" if engine.contract.precision.name == "fp32" else "bfloat16"
+    run = wb.extract(prompts, engine, out=folder, dtype=dtype, progress=False)
     seconds = time.perf_counter() - start
     tokens = int(run.offsets[-1])
     checked = wb.open_run(folder, scrub=1.0)
@@ -103,6 +115,10 @@ def main():
 
     checkpoint = wb.open_checkpoint(a.model)
     figures = {}
+
+    def run_of(name):
+        return a.work / f"run {name}"
+
     for name in a.only or ENGINES:
         try:
             start = time.perf_counter()
@@ -118,8 +134,10 @@ def main():
                 "plan_bytes": contract.build.plan_bytes,
                 "card_bytes": contract.backend.card["need_bytes"],
                 "engine_tokens_per_second": round(contract.build.tokens_per_second),
-                "extraction": extraction(engine, a.work, a.prompts),
+                "extraction": extraction(engine, run_of(name), a.prompts),
             }
+            if run_of("fp32").is_dir() and name != "fp32":
+                figures[name]["stored rows against those of fp32"] = apart(run_of(name), run_of("fp32"))
             print("==", name, json.dumps(figures[name]), flush=True)
             engine._session.close()
         except Exception as error:  # noqa: BLE001 - an engine that fails is a result

@@ -9,6 +9,7 @@ import base64
 import json
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import EngineError
@@ -18,13 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TILES = (16, 32, 64, 128)
-# warps, heads and queries of a program, and registers of a thread where the compiler is held to fewer
-SHAPES: dict[int, tuple[int, int, int, int | None]] = {
-    16: (4, 1, 16, None),
-    32: (4, 1, 32, None),
-    64: (4, 1, 64, None),
-    128: (8, 1, 128, 128),
-}
+# most heads of a program, and its most rows: of 128, in so many registers, two programs share a multiprocessor
+SHARED, ROWS, REGISTERS = 4, 128, 128
 GATE_BLOCK, GATE_WARPS, NORM_WARPS = 1024, 4, 8
 
 
@@ -78,16 +74,22 @@ def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping
     EngineError
         If Triton is not installed.
     """
-    makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm}
-    return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
+    made: list[Kernel] = []
+    for operator, sizes in wanted:
+        if operator == ATTENTION:
+            made += _attention(compute_capability, sizes)
+        else:
+            made.append((_gate if operator == GATE else _norm)(compute_capability, operator, sizes))
+    return tuple(made)
 
 
 def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     made = []
-    group = sizes["heads"] // sizes["kv_heads"]
+    shared = gcd(SHARED, sizes["heads"] // sizes["kv_heads"])
     for tile in TILES:
-        warps, shared, queries, registers = SHAPES[tile]
-        shared = shared if group % shared == 0 else 1
+        rows = min(ROWS, shared * tile)
+        queries = rows // shared
+        warps, registers = (8, REGISTERS) if rows == ROWS else (4, None)
         constants = {"TILE": tile, "SHARED": shared, "QUERIES": queries} | {
             name.upper(): value for name, value in sizes.items()
         }
@@ -106,36 +108,38 @@ def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel
     return made
 
 
-def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+def _gate(compute_capability: str, operator: str, sizes: Mapping[str, int]) -> Kernel:
     constants = {"WIDTH": sizes["width"], "BLOCK": GATE_BLOCK, "CODES": sizes["codes"]}
     types = {"both": "*bf16", "out": _out(sizes), "levels": "fp32"}
-    made = _compile(
+    return _compile(
         compute_capability,
         ("silu_gate", types, constants, {"num_warps": GATE_WARPS}),
-        operator=GATE,
+        operator=operator,
         sizes=sizes,
         tile=0,
         programs_a_row=-(-sizes["width"] // GATE_BLOCK),
     )
-    return [made]
 
 
-def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+def _norm(compute_capability: str, operator: str, sizes: Mapping[str, int]) -> Kernel:
     block = 1 << (sizes["width"] - 1).bit_length()
     constants = {"WIDTH": sizes["width"], "BLOCK": block, "CODES": sizes["codes"]}
     stream = "*fp32" if sizes["wide"] else "*bf16"
-    types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream, "out": _out(sizes)}
-    types |= {"eps": "fp32", "levels": "fp32"}
-    warps = min(NORM_WARPS, max(1, block // 256))
-    made = _compile(
+    types = {"x": stream, "scale": "*fp32", "out": _out(sizes), "eps": "fp32", "levels": "fp32"}
+    if operator == ADD_NORM:
+        types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream} | types
+    return _compile(
         compute_capability,
-        ("add_rms_norm", types, constants, {"num_warps": warps}),
-        operator=ADD_NORM,
+        ("add_rms_norm" if operator == ADD_NORM else "rms_norm", types, constants, {"num_warps": _norm_warps(block)}),
+        operator=operator,
         sizes=sizes,
         tile=0,
         programs_a_row=1,
     )
-    return [made]
+
+
+def _norm_warps(block: int) -> int:
+    return min(NORM_WARPS, max(1, block // 256))
 
 
 def _out(sizes: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ import triton.language as tl
 
 
 @triton.jit
-def rope_attention(  # noqa: PLR0915 - one kernel is one function
+def rope_attention(
     qkv,
     cos,
     sin,
@@ -32,62 +32,95 @@ def rope_attention(  # noqa: PLR0915 - one kernel is one function
 ):
     """Attend: bfloat16 [prompt * token, (head + 2 kv_head) * head_dim] gives [prompt * token, head * head_dim].
 
-    A program takes QUERIES tokens of SHARED heads that read the same keys; `levels` is one over the step of FP8 codes.
+    A program takes QUERIES tokens of SHARED heads that read the same keys, as the rows of one product. Programs with
+    most keys come first; those of the first half of the tile read no keys of the second. `levels` is one over the step
+    of FP8 codes.
     """
-    half: tl.constexpr = HEAD_DIM // 2
-    stride: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     groups: tl.constexpr = HEADS // SHARED
     blocks: tl.constexpr = TILE // QUERIES
     program = tl.program_id(0) // blocks
-    first_query = tl.program_id(0) % blocks * QUERIES
+    first_query = (blocks - 1 - tl.program_id(0) % blocks) * QUERIES
     prompt = program // groups
-    first_head = program % groups * SHARED
-    kv_head = first_head // (HEADS // KV_HEADS)
-    part = tl.arange(0, half)
-    wide = tl.arange(0, HEAD_DIM)[None, :]
-    # where the two components of a pair lie; both orders give the same products of queries and keys
-    near = (2 * part if INTERLEAVED else part)[None, :]
-    far = 1 if INTERLEAVED else half
+    head = program % groups * SHARED
+    whole: tl.constexpr = blocks == 1
+    # fmt: off
+    if whole or first_query + QUERIES > TILE // 2:
+        if first_query < n_tokens:
+            _attend(qkv, cos, sin, out, prompt, head, first_query, n_tokens, scale, levels,
+                    HEADS, KV_HEADS, HEAD_DIM, INTERLEAVED, CODES, SHARED, QUERIES, TILE)
+    else:
+        _attend(qkv, cos, sin, out, prompt, head, first_query, n_tokens, scale, levels,
+                HEADS, KV_HEADS, HEAD_DIM, INTERLEAVED, CODES, SHARED, QUERIES, TILE // 2)
+    # fmt: on
 
-    key = tl.arange(0, TILE)
+
+@triton.jit
+def _attend(
+    qkv,
+    cos,
+    sin,
+    out,
+    prompt,
+    first_head,
+    first_query,
+    n_tokens,
+    scale,
+    levels,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    CODES: tl.constexpr,
+    SHARED: tl.constexpr,
+    QUERIES: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    half: tl.constexpr = HEAD_DIM // 2
+    stride: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
+    # where the two components of a pair lie; both orders give the same products of queries and keys
+    near: tl.constexpr = 2 if INTERLEAVED else 1
+    far: tl.constexpr = 1 if INTERLEAVED else half
+    part = tl.arange(0, half)[None, :]
+    wide = tl.arange(0, HEAD_DIM)[None, :]
+    kv_head = first_head // (HEADS // KV_HEADS)
+    qkv += (prompt * n_tokens).to(tl.int64) * stride
+    out += (prompt * n_tokens).to(tl.int64) * (HEADS * HEAD_DIM)
+
+    key = tl.arange(0, KEYS)
     seen = key[:, None] < n_tokens
-    if QUERIES < TILE:
-        seen = seen & (key[:, None] < first_query + QUERIES)
-    row = (prompt * n_tokens + key).to(tl.int64)[:, None] * stride
-    table = key[:, None] * half + part[None, :]
-    c = tl.load(cos + table, mask=seen, other=0.0)
-    s = tl.load(sin + table, mask=seen, other=0.0)
-    at = qkv + row + (HEADS + kv_head) * HEAD_DIM + near
+    c = tl.load(cos + key[:, None] * half + part, mask=seen, other=0.0)
+    s = tl.load(sin + key[:, None] * half + part, mask=seen, other=0.0)
+    at = qkv + (key * stride + (HEADS + kv_head) * HEAD_DIM)[:, None] + near * part
     first = tl.load(at, mask=seen, other=0.0).to(tl.float32)
     second = tl.load(at + far, mask=seen, other=0.0).to(tl.float32)
     k_first = tl.trans((first * c - second * s).to(qkv.dtype.element_ty))
     k_second = tl.trans((second * c + first * s).to(qkv.dtype.element_ty))
-    v = tl.load(qkv + row + (HEADS + KV_HEADS + kv_head) * HEAD_DIM + wide, mask=seen, other=0.0)
 
-    query = first_query + tl.arange(0, QUERIES)
+    row = tl.arange(0, SHARED * QUERIES)
+    query = first_query + row % QUERIES
+    head = first_head + row // QUERIES
     real = query[:, None] < n_tokens
-    row = (prompt * n_tokens + query).to(tl.int64)[:, None]
-    if QUERIES < TILE:
-        table = query[:, None] * half + part[None, :]
-        c = tl.load(cos + table, mask=real, other=0.0)
-        s = tl.load(sin + table, mask=real, other=0.0)
-    for i in tl.static_range(SHARED):
-        head = first_head + i
-        at = qkv + row * stride + head * HEAD_DIM + near
-        first = tl.load(at, mask=real, other=0.0).to(tl.float32)
-        second = tl.load(at + far, mask=real, other=0.0).to(tl.float32)
-        q_first = ((first * c - second * s) * scale).to(qkv.dtype.element_ty)
-        q_second = ((second * c + first * s) * scale).to(qkv.dtype.element_ty)
-        scores = tl.dot(q_first, k_first)
-        scores = tl.dot(q_second, k_second, scores)
-        scores = tl.where(key[None, :] <= query[:, None], scores, float("-inf"))
-        shares = tl.exp(scores - tl.max(scores, 1)[:, None])
-        total = tl.sum(shares, 1)
-        mixed = tl.dot(shares.to(qkv.dtype.element_ty), v) / total[:, None]
-        if CODES:
-            mixed = tl.minimum(tl.maximum(mixed * levels, -448.0), 448.0)
-        place = row * (HEADS * HEAD_DIM) + head * HEAD_DIM + wide
-        tl.store(out + place, mixed.to(out.dtype.element_ty), mask=real)
+    c = tl.load(cos + query[:, None] * half + part, mask=real, other=0.0)
+    s = tl.load(sin + query[:, None] * half + part, mask=real, other=0.0)
+    at = qkv + (query * stride + head * HEAD_DIM)[:, None] + near * part
+    first = tl.load(at, mask=real, other=0.0).to(tl.float32)
+    second = tl.load(at + far, mask=real, other=0.0).to(tl.float32)
+    scale *= 1.4426950408889634  # for exp2
+    q_first = ((first * c - second * s) * scale).to(qkv.dtype.element_ty)
+    q_second = ((second * c + first * s) * scale).to(qkv.dtype.element_ty)
+    scores = tl.dot(q_first, k_first)
+    scores = tl.dot(q_second, k_second, scores)
+    # only now: values take the shared memory that the keys leave
+    v_head = HEADS + KV_HEADS + kv_head
+    v = tl.load(qkv + (key * stride + v_head * HEAD_DIM)[:, None] + wide, mask=seen, other=0.0)
+    scores = tl.where(key[None, :] <= query[:, None], scores, float("-inf"))
+    shares = tl.exp2(scores - tl.max(scores, 1)[:, None])
+    total = tl.sum(shares, 1)
+    mixed = tl.dot(shares.to(qkv.dtype.element_ty), v) * (levels / total)[:, None]
+    if CODES:
+        mixed = tl.minimum(tl.maximum(mixed, -448.0), 448.0)
+    place = out + (query * (HEADS * HEAD_DIM) + head * HEAD_DIM)[:, None] + wide
+    tl.store(place, mixed.to(out.dtype.element_ty), mask=real)
 
 
 @triton.jit
@@ -117,8 +150,24 @@ def add_rms_norm(
     both = tl.load(x + row + at, mask=real, other=0.0).to(tl.float32)
     both += tl.load(delta + row + at, mask=real, other=0.0).to(tl.float32)
     tl.store(total + row + at, both.to(total.dtype.element_ty), mask=real)
-    root = tl.sqrt(tl.sum(both * both, 0) / WIDTH + eps)
-    normed = both / root * tl.load(scale + at, mask=real, other=0.0)
+    _store_norm(both, scale, out + row, eps, levels, WIDTH, BLOCK, CODES)
+
+
+@triton.jit
+def rms_norm(x, scale, out, eps, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES: tl.constexpr):
+    """Divide the stream [row, width] by the root of its mean square, and multiply with `scale`."""
+    row = tl.program_id(0).to(tl.int64) * WIDTH
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row + at, mask=at < WIDTH, other=0.0).to(tl.float32)
+    _store_norm(values, scale, out + row, eps, levels, WIDTH, BLOCK, CODES)
+
+
+@triton.jit
+def _store_norm(values, scale, out, eps, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    real = at < WIDTH
+    root = tl.sqrt(tl.sum(values * values, 0) / WIDTH + eps)
+    normed = values / root * tl.load(scale + at, mask=real, other=0.0)
     if CODES:
         normed = tl.minimum(tl.maximum(normed * levels, -448.0), 448.0)
-    tl.store(out + row + at, normed.to(out.dtype.element_ty), mask=real)
+    tl.store(out + at, normed.to(out.dtype.element_ty), mask=real)
