@@ -10,9 +10,11 @@ class Page {
     this.watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
     this.print = matchMedia("print");
     this.listeners = [];
-    for (const query of [this.system, this.print]) query.addEventListener("change", () => this.apply());
-    window.addEventListener("beforeprint", () => this.apply(true));
-    window.addEventListener("afterprint", () => this.apply());
+    this.ended = new AbortController(); // what is heard outside the page's own nodes ends with it
+    const { signal } = this.ended;
+    for (const query of [this.system, this.print]) query.addEventListener("change", () => this.apply(), { signal });
+    window.addEventListener("beforeprint", () => this.apply(true), { signal });
+    window.addEventListener("afterprint", () => this.apply(), { signal });
     this.apply();
   }
 
@@ -37,6 +39,7 @@ class Page {
 
   stop() {
     this.watch.disconnect();
+    this.ended.abort();
     this.listeners = [];
   }
 
