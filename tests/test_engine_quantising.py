@@ -16,7 +16,7 @@ from workbench.engine.smoothing import smooth
 from workbench.errors import ContractError, EngineError
 from workbench.graph import build_graph
 from workbench.graph.compact import KINDS, compact
-from workbench.graph.grids import dequantise4, grid_of, quantise4, values_of
+from workbench.graph.grids import Fitted, fit4, grid_of, values_of
 
 TAPS = ("blocks.1.resid_post", "final_norm")
 
@@ -84,23 +84,28 @@ def test_a_grid_of_the_file_gives_back_its_values_exactly(gridded):
 @pytest.mark.parametrize("shape", [(5, 32), (3, 64), (4, 50), (1, 1)])
 def test_four_bits_err_by_less_than_a_step_and_less_than_one_plain_scale(shape):
     matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    codes, scales = quantise4(matrix)
-    back = dequantise4(codes, scales, shape[1])
-    step = np.repeat(np.abs(scales), 32, axis=1)[:, : shape[1]]
-    assert (np.abs(back - matrix) <= 1.7 * step + 1e-7).all()
-    wide = np.zeros((shape[0], scales.shape[1] * 32), dtype=np.float32)
+    fit = fit4(matrix)
+    step = np.repeat(fit.scales, 32, axis=1)[:, : shape[1]]
+    assert (np.abs(fit.matrix - matrix) <= 2.5 * step + 1e-7).all()
+    wide = np.zeros((shape[0], fit.scales.shape[1] * 32), dtype=np.float32)
     wide[:, : shape[1]] = matrix
     blocks = wide.reshape(shape[0], -1, 32)
     plain = np.abs(blocks).max(axis=2, keepdims=True) / 7
     plain = np.rint(blocks / np.where(plain, plain, 1)) * plain
-    assert np.square(back - matrix).sum() <= np.square(plain.reshape(wide.shape)[:, : shape[1]] - matrix).sum() + 1e-9
+    assert (
+        np.square(fit.matrix - matrix).sum()
+        <= np.square(plain.reshape(wide.shape)[:, : shape[1]] - matrix).sum() + 1e-9
+    )
 
 
 def test_the_own_grid_moves_no_weight(toy_checkpoint, gridded, toy_ids):
     """Weights are exact, so only the rounding of activations is left; and it beats 4 bits fitted anew."""
     graph = build_graph(toy_checkpoint.config, gridded, taps=TAPS, positions="last", max_tokens=32)
     exact = rows_of(graph, toy_ids[:6])
-    own, anew = (rows_of(compact(graph, kind, gridded), toy_ids[:6]) for kind in ("int4-grid", "int4"))
+    names = [f"{module}.weight" for module in graph.policy]
+    fitted = Fitted(gridded, {name: fit4(gridded[name]) for name in names})
+    kinds = {"int4-grid": gridded, "int4": fitted}
+    own, anew = (rows_of(compact(graph, kind, weights), toy_ids[:6]) for kind, weights in kinds.items())
     for tap in TAPS:
         assert error(own[tap], exact[tap]) < 0.04
         assert error(own[tap], exact[tap]) < error(anew[tap], exact[tap]) / 3

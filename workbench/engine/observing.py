@@ -94,7 +94,7 @@ def _observe(recipe: Recipe) -> Observations:
         found: dict[str, Any] = session.run(make_feeds([prompt], "all", graph.inputs[0].dtype))
         for value in values:
             flat = found[value].reshape(-1, found[value].shape[-1])
-            most = np.abs(flat).max(axis=0)
+            most = np.abs(flat).max(axis=0, initial=0.0)  # no token of a prompt may come to an expert
             largest[value] = np.maximum(largest[value], most) if value in largest else most
             rows[value].append(flat[:share].copy())
     joined = {value: np.concatenate(parts) for value, parts in rows.items()}

@@ -10,10 +10,13 @@ import numpy as np
 from workbench.canonical import canonical_json
 from workbench.checkpoint.weights import ChangedWeights, Weights
 from workbench.engine.calibration import SCALES_FILE
+from workbench.engine.compensating import DAMPING
+from workbench.engine.fitting import METHOD, fit_products
 from workbench.engine.observing import Observations, observe
 from workbench.engine.smoothing import Smoothed, smooth
 from workbench.errors import ContractError, EngineError
-from workbench.graph.blocks import dequantise, quantise
+from workbench.graph.blocks import BLOCK, dequantise, quantise
+from workbench.graph.grids import Fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,11 +26,12 @@ if TYPE_CHECKING:
 
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
+    from workbench.progress import Progress
 
 SMOOTHING_FILE = "smoothing.safetensors"
 OPTIONS = ("calibration", "smoothing", "layer_tolerance", "cache")
 STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.0}
-LAYER_TOLERANCE = {"int8": 0.05, "int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.031}
+LAYER_TOLERANCE = {"int8": 0.05, "int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.031, "int4": 0.3}
 _FP16_LARGEST = 65504.0
 
 
@@ -75,8 +79,8 @@ def check_options(options: Mapping[str, Any], known: tuple[str, ...] = OPTIONS) 
             raise ContractError(f"option {name} must be a number from 0 to {most:g}", repr(value), "Leave it out.")
 
 
-def calibrated(recipe: Recipe) -> Calibrated:
-    """Read the calibration prompts, smooth the weights, and find the layers that must be kept.
+def calibrated(recipe: Recipe, progress: Progress | None = None) -> Calibrated:
+    """Read the calibration prompts, smooth or fit the weights, and find the layers that must be kept.
 
     Raises
     ------
@@ -88,9 +92,35 @@ def calibrated(recipe: Recipe) -> Calibrated:
         seen = observe(recipe)
         _refuse_overflow(seen)
         return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
+    if precision == "int4":
+        return _fitted(recipe, progress)
     if precision not in STRENGTH:
         return Calibrated(weights=checkpoint.weights, keep=recipe.keep)
     return calibrated_as(recipe, precision, float(recipe.options.get("smoothing", STRENGTH[precision])))
+
+
+def _fitted(recipe: Recipe, progress: Progress | None) -> Calibrated:
+    limit = float(recipe.options.get("layer_tolerance", LAYER_TOLERANCE["int4"]))
+    found = fit_products(recipe, limit, progress)
+    over = tuple(module for module in found.errors if module not in found.fits)
+    facts = {
+        "precision": "int4",
+        "method": METHOD,
+        "block": BLOCK,
+        "damping": DAMPING,
+        "prompts": found.prompts,
+        "tokens": found.tokens,
+        "digest": found.digest,
+        "layer_tolerance": limit,
+        "layer_errors": {module: _finite(error) for module, error in found.errors.items()},
+        "kept": list(over),
+    }
+    fits = {f"{module}.weight": fit for module, fit in found.fits.items()}
+    return Calibrated(
+        weights=Fitted(recipe.checkpoint.weights, fits),
+        keep=(*recipe.keep, *over),
+        records={SCALES_FILE: canonical_json(facts)},
+    )
 
 
 def calibrated_as(recipe: Recipe, precision: str, strength: float) -> Calibrated:

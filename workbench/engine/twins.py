@@ -65,15 +65,12 @@ def emulated_twin(recipe: Recipe) -> tuple[OrtSession, str]:
 def round_matrix(matrix: NDArray[np.float32], precision: str, group: int = 32) -> NDArray[np.float32]:
     """Round a matrix [out, in] as an engine of this precision stores it; `group` is that of 8-bit blocks."""
     from workbench.graph.blocks import dequantise, quantise
-    from workbench.graph.grids import dequantise4, quantise4
 
     if precision in ("int8-dynamic", "int8-static"):
         return channels8(matrix)
     if precision == "int8":
         return dequantise(*quantise(matrix, group), matrix.shape[1])
-    if precision == "int4":
-        return dequantise4(*quantise4(matrix), matrix.shape[1])
-    return matrix
+    return matrix  # what was fitted to 4 bits has the fitted values
 
 
 def kept_of(policy: Any, patterns: tuple[str, ...]) -> list[str]:

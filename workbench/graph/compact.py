@@ -1,9 +1,10 @@
 """Integer products: a float32 graph becomes one whose weights are 8 or 4 bits, with integer sums where it helps.
 
 `int8-dynamic` has one scale an output of each matrix and one a token of its input; `int8-static` has one calibrated
-scale for the whole input. `int4` rounds weights to 4 bits in blocks of 32; `int4-grid` keeps the 4-bit grid that the
-checkpoint's own file has, so that no weight moves at all: value = scale * code + offset, and the offsets meet the sums
-of the inputs of their block. The table of embeddings of the 4-bit kinds is 8 bits in blocks of 32.
+scale for the whole input. `int4` has weights that were fitted to 4 bits, with a scale and a zero for each block of 32:
+value = scale * (code - zero); `int4-grid` keeps the 4-bit grid that the checkpoint's own file has, so that no weight
+moves at all: value = scale * code + offset, and the offsets meet the sums of the inputs of their block. The table of
+embeddings of the 4-bit kinds is 8 bits in blocks of 32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from workbench.errors import ContractError
 from workbench.graph.artefact import LazyTensor
 from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.emitter import CONTRIB
-from workbench.graph.grids import grid_of, quantise4
+from workbench.graph.grids import fit_of, grid_of
 from workbench.graph.narrow import external
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def compact(
     kind : str
         One of `KINDS`.
     weights : Weights
-        Of the checkpoint; `int4-grid` reads how the file stores them.
+        Of the checkpoint; `int4` takes those that were fitted, `int4-grid` reads how the file stores them.
     largest : mapping of str to float
         Largest absolute input of each module, for `int8-static`.
     keep : sequence of str
@@ -134,7 +135,8 @@ class _Compactor:
             return False
         if self.kind == "int8-static":
             return module in self.largest
-        return self.kind != "int4-grid" or grid_of(self.weights, f"{module}.weight") is not None
+        find = {"int4": fit_of, "int4-grid": grid_of}.get(self.kind)
+        return find is None or find(self.weights, f"{module}.weight") is not None
 
     def _product(self, node: Any, module: str) -> None:
         name = node.input[1]
@@ -231,22 +233,26 @@ class _Compactor:
 
     # 4 bits -------------------------------------------------------------------------------------------------------
 
-    def _bits(self, product: _Product, codes: LazyTensor, scales: LazyTensor, output: str) -> str:
-        name, steps = f"{product.module}.codes", f"{product.module}.scales"
-        self.lazy[name], self.lazy[steps] = codes, scales
+    def _bits(self, product: _Product, output: str, **tensors: LazyTensor) -> str:
+        names = [f"{product.module}.{part}" for part in tensors]
+        self.lazy.update(zip(names, tensors.values(), strict=True))
         return self._op(
-            "MatMulNBits", [product.x, name, steps], output, domain=CONTRIB,
+            "MatMulNBits", [product.x, *names], output, domain=CONTRIB,
             K=product.n_in, N=product.n_out, bits=4, block_size=BLOCK, accuracy_level=4,
         )  # fmt: skip
 
     def _blocks(self, product: _Product) -> None:
-        n_blocks = -(-product.n_in // BLOCK)
-        both = cache(lambda: quantise4(self._matrix(product)))
-        codes = LazyTensor(
-            dtype=np.dtype(np.uint8), shape=(product.n_out, n_blocks, BLOCK // 2), make=lambda: both()[0]
+        fit = fit_of(self.weights, f"{product.module}.weight")
+        assert fit is not None
+        n_out, n_blocks = fit.scales.shape
+        byte = np.dtype(np.uint8)
+        self._bits(
+            product,
+            product.y,
+            codes=LazyTensor(dtype=byte, shape=(n_out, n_blocks, BLOCK // 2), make=lambda: fit.packed),
+            scales=LazyTensor(dtype=np.dtype(np.float32), shape=(n_out, n_blocks), make=lambda: fit.scales),
+            zeros=LazyTensor(dtype=byte, shape=(n_out, -(-n_blocks // 2)), make=lambda: fit.packed_zeros),
         )
-        scales = LazyTensor(dtype=np.dtype(np.float32), shape=(product.n_out, n_blocks), make=lambda: both()[1])
-        self._bits(product, codes, scales, product.y)
 
     def _grid(self, product: _Product) -> None:
         """Codes of the file about 8, and what is left of each block's offset, against the sum of the block's inputs."""
@@ -265,7 +271,7 @@ class _Compactor:
             shape=(n_blocks, product.n_out),
             make=lambda: np.ascontiguousarray(part(2).T).astype(np.float16),
         )
-        main = self._bits(product, codes, scales, f"{product.y}/main")
+        main = self._bits(product, f"{product.y}/main", codes=codes, scales=scales)
         x = product.x
         sums = self._once(("sums", x), lambda: self._block_sums(x, n_blocks))
         name = f"{product.module}.offsets"

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.checkpoint.weights import ChangedWeights, Weights
 from workbench.graph.blocks import BLOCK, in_blocks, joined
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-    from workbench.checkpoint.weights import Weights
-
+LEVELS = 15  # the largest code
 _MIDDLE = 8
 _SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)
 _LAYOUT = {"Q4_0": (18, 2), "Q4_1": (20, 4)}  # bytes of a block of 32, and where its codes begin
@@ -33,37 +35,127 @@ class Grid:
     parts: tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]
 
 
-def quantise4(matrix: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Round a matrix to 4 bits in blocks along its rows; of a few scales, each block takes the one that errs least.
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Fit:
+    """A matrix that was fitted to 4 bits. A weight is `(code - zero) * scale`.
 
     Parameters
     ----------
-    matrix : float32 [out, in]
-        Weights.
+    codes : uint8 [out, block, 32]
+        Whole numbers 0 to 15; those beyond the end of a row are the zero.
+    scales : float32 [out, block]
+        Above 0.
+    zeros : uint8 [out, block]
+        Whole numbers 0 to 15.
+    n_in : int
+        Length of a row.
+    """
+
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.float32]
+    zeros: NDArray[np.uint8]
+    n_in: int
+
+    @property
+    def packed(self) -> NDArray[np.uint8]:
+        """Codes uint8 [out, block, 16], two a byte, the even one low."""
+        return _packed(self.codes)
+
+    @property
+    def packed_zeros(self) -> NDArray[np.uint8]:
+        """Zeros uint8 [out, (block + 1) // 2], two a byte, the even one low; each row begins a byte."""
+        even = np.pad(self.zeros, ((0, 0), (0, self.zeros.shape[1] % 2)))
+        return _packed(even[:, None, :])[:, 0]
+
+    @property
+    def matrix(self) -> NDArray[np.float32]:
+        """The matrix [out, in] that they stand for."""
+        levels = self.codes.astype(np.float32) - self.zeros[:, :, None].astype(np.float32)
+        return joined(levels * self.scales[:, :, None], self.n_in)
+
+    def rows(self, order: NDArray[Any]) -> Fit:
+        """The same of other rows, or of rows in another order."""
+        return Fit(codes=self.codes[order], scales=self.scales[order], zeros=self.zeros[order], n_in=self.n_in)
+
+
+class Fitted(ChangedWeights):
+    """Weights of which some matrices were fitted to 4 bits; they have the fitted values.
+
+    Parameters
+    ----------
+    weights : Weights
+        The others.
+    fits : mapping of str to Fit
+        By tensor name.
+    """
+
+    def __init__(self, weights: Weights, fits: Mapping[str, Fit]) -> None:
+        super().__init__(weights)
+        self._fits = fits
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self._fits[name].matrix if name in self._fits else self._weights[name]
+
+    def fit(self, name: str) -> Fit | None:
+        """What a matrix was fitted to, or None where it is as it was."""
+        return self._fits.get(name)
+
+
+def fit_of(weights: Weights, name: str) -> Fit | None:
+    """What a matrix was fitted to; None where it was not."""
+    find = getattr(weights, "fit", None)
+    found: Fit | None = None if find is None else find(name)
+    return found
+
+
+def fit4(matrix: NDArray[np.float32]) -> Fit:
+    """Fit a matrix [out, in] to 4 bits in blocks along its rows, each weight to the nearest of its block's levels."""
+    blocks = in_blocks(matrix)
+    flat = np.ascontiguousarray(blocks.reshape(-1, BLOCK).T)
+    scales, zeros = levels4(flat, np.ones(BLOCK, dtype=np.float32))
+    shape = blocks.shape[:2]
+    codes = np.ascontiguousarray(codes4(flat, scales, zeros).T).astype(np.uint8).reshape(blocks.shape)
+    return Fit(
+        codes=codes, scales=scales.reshape(shape), zeros=zeros.astype(np.uint8).reshape(shape), n_in=matrix.shape[1]
+    )
+
+
+def levels4(
+    block: NDArray[np.float32], importance: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Choose scale and zero of blocks: of a few ranges, each takes the one that errs least.
+
+    Parameters
+    ----------
+    block : float32 [in, out]
+        One block of the inputs of every output.
+    importance : float32 [in]
+        What the square of an error counts.
 
     Returns
     -------
-    codes : uint8 [out, block, 16]
-        Two a byte, the even one low; whole numbers -8 to 7, plus 8.
-    scales : float32 [out, block]
-        A weight is `(code - 8) * scale`.
+    scales, zeros : float32 [out]
+        Scales above 0; zeros whole numbers 0 to 15. 0 is always a level.
     """
-    blocks = in_blocks(matrix)
-    n_out, n_blocks, _ = blocks.shape
-    at = np.abs(blocks).argmax(axis=2)[:, :, None]
-    extreme = np.take_along_axis(blocks, at, axis=2)[:, :, 0] / np.float32(-_MIDDLE)  # it becomes -8 and is exact
-    best_error = np.full((n_out, n_blocks), np.inf, dtype=np.float32)
-    best_scale = np.ones((n_out, n_blocks), dtype=np.float32)
-    best_codes = np.zeros(blocks.shape, dtype=np.uint8)
+    low, high = np.minimum(block.min(axis=0), 0), np.maximum(block.max(axis=0), 0)
+    best = np.full(block.shape[1], np.inf, dtype=np.float32)
+    best_scale, best_zero = np.ones_like(best), np.zeros_like(best)
     for shrink in _SHRINKS:
-        scale = np.where(extreme == 0, np.float32(1), extreme * np.float32(shrink)).astype(np.float32)
-        levels = np.clip(np.rint(blocks / scale[:, :, None]), -_MIDDLE, _MIDDLE - 1)
-        error = np.square(levels * scale[:, :, None] - blocks).sum(axis=2)
-        better = error < best_error
-        best_error = np.where(better, error, best_error)
-        best_scale = np.where(better, scale, best_scale)
-        best_codes = np.where(better[:, :, None], (levels + _MIDDLE).astype(np.uint8), best_codes)
-    return _packed(best_codes), best_scale
+        step = (high - low) * np.float32(shrink / LEVELS)
+        scale = np.where(step > np.finfo(np.float32).tiny, step, np.float32(1))
+        zero = np.clip(np.rint(-low * np.float32(shrink) / scale), 0, LEVELS)
+        change = (codes4(block, scale, zero) - zero) * scale - block
+        error = importance @ np.square(change, out=change)
+        better = error < best
+        best = np.where(better, error, best)
+        best_scale, best_zero = np.where(better, scale, best_scale), np.where(better, zero, best_zero)
+    return best_scale, best_zero
+
+
+def codes4(values: NDArray[np.float32], scales: NDArray[np.float32], zeros: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Codes of the levels nearest to values [..., out], as float32."""
+    codes = np.rint(values / scales) + zeros
+    return np.asarray(np.clip(codes, 0, LEVELS, out=codes), dtype=np.float32)
 
 
 def grid_of(weights: Weights, name: str) -> Grid | None:
@@ -88,11 +180,6 @@ def values_of(grid: Grid) -> NDArray[np.float32]:
     """Give back the matrix [out, in] that a grid stands for."""
     codes, scales, offsets = grid.parts
     return joined(_levels(codes) * scales[:, :, None] + offsets[:, :, None], codes.shape[1] * BLOCK)
-
-
-def dequantise4(codes: NDArray[np.uint8], scales: NDArray[np.float32], n_in: int) -> NDArray[np.float32]:
-    """Give back the matrix [out, in] that codes and scales of `quantise4` stand for."""
-    return joined(_levels(codes) * scales[:, :, None], n_in)
 
 
 def _packed(codes: NDArray[Any]) -> NDArray[np.uint8]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.checkpoint.weights import ChangedWeights, Weights
+from workbench.graph.grids import Fit, fit_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,3 +88,8 @@ class Moved(ChangedWeights):
             return data
         rows = self._rows(name)
         return np.ascontiguousarray(np.asarray(data).reshape(len(rows), -1)[rows]).reshape(-1)
+
+    def fit(self, name: str) -> Fit | None:
+        """What a matrix was fitted to, row by row in the new order."""
+        found = fit_of(self._weights, name)
+        return found if found is None or name not in self._orders else found.rows(self._rows(name))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workbench.engine.contract import Contract
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
+    from workbench.progress import Progress
 
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
@@ -34,7 +35,7 @@ PRECISIONS = {
         "accumulators": "int32",
     },
     "int4": {
-        "weights": "4 bits, one scale a block of 32; embeddings int8",
+        "weights": "4 bits, one scale and zero point a block of 32, error-compensated; embeddings int8",
         "activations": "int8 at products, one scale a block; float32 elsewhere",
         "accumulators": "int32 in a block, float32 over blocks",
     },
@@ -70,6 +71,15 @@ def available() -> Availability:
     except ImportError as error:
         return Availability(ready=False, version="", why=str(error), do="pip install 'onnxruntime>=1.27'")
     return Availability(ready=True, version=onnxruntime.__version__, why="", do="")
+
+
+def prepare(recipe: Recipe, progress: Progress) -> None:
+    """Fit 4-bit weights, which takes long."""
+    from workbench.engine.quantising import calibrated, check_options
+
+    check_options(recipe.options)
+    if recipe.precision == "int4":
+        calibrated(recipe, progress)
 
 
 def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None] | None = None) -> Plan:

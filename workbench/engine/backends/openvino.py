@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from workbench.engine.quantising import Calibrated
     from workbench.engine.recipe import Recipe
     from workbench.graph import Graph
+    from workbench.progress import Progress
 
 MODEL_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.xml", "model.bin", "settings.json"
 OPTIONS = ("calibration", "smoothing", "layer_tolerance", "dynamic", "group")
@@ -50,7 +51,7 @@ PRECISIONS = {
         "accumulators": "int32 in a block, float32 over blocks",
     },
     "int4": {
-        "weights": "4 bits, one scale a block of 32",
+        "weights": "4 bits, one scale and zero point a block of 32, error-compensated",
         "activations": _ACTIVATIONS,
         "accumulators": "int32 in a block, float32 over blocks",
     },
@@ -77,11 +78,9 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     import openvino as ov
 
     from workbench.engine.plan_files import write_plan
-    from workbench.engine.quantising import check_options
     from workbench.graph.halves import in_halves
 
-    check_options({name: value for name, value in recipe.options.items() if name != "dynamic"}, OPTIONS)
-    group = _group(recipe)
+    group = _check(recipe)
     found = _calibrated(recipe)
     config, weights = in_halves(recipe.checkpoint.config, found.weights)
     graph = _written(recipe, config, weights)
@@ -114,6 +113,21 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     )
 
 
+def _check(recipe: Recipe) -> int:
+    """Refuse options that nobody reads; give the size of groups."""
+    from workbench.engine.quantising import check_options
+
+    check_options({name: value for name, value in recipe.options.items() if name != "dynamic"}, OPTIONS)
+    return _group(recipe)
+
+
+def prepare(recipe: Recipe, progress: Progress) -> None:
+    """Fit 4-bit weights, which takes long."""
+    _check(recipe)
+    if recipe.precision == "int4":
+        _calibrated(recipe, progress)
+
+
 def _group(recipe: Recipe) -> int:
     """Neighbours that share a scale, in weights and activations alike."""
     group = recipe.options.get("group", GROUPS[0])
@@ -122,9 +136,11 @@ def _group(recipe: Recipe) -> int:
     return int(group)
 
 
-def _calibrated(recipe: Recipe) -> Calibrated:
-    from workbench.engine.quantising import Calibrated, calibrated_as
+def _calibrated(recipe: Recipe, progress: Progress | None = None) -> Calibrated:
+    from workbench.engine.quantising import Calibrated, calibrated, calibrated_as
 
+    if recipe.precision == "int4":
+        return calibrated(recipe, progress)
     strength = float(recipe.options.get("smoothing", STRENGTH.get(recipe.precision, 0.0)))
     if recipe.precision not in KINDS or not strength:
         return Calibrated(weights=recipe.checkpoint.weights, keep=recipe.keep)

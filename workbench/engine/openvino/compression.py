@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.graph.blocks import BLOCK, quantise
-from workbench.graph.grids import grid_of, quantise4
+from workbench.graph.grids import Fit, Grid, fit_of, grid_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def compress(
     kind : str
         One of `KINDS`.
     weights : Weights
-        Of the checkpoint; `int4-grid` reads how the file stores them.
+        Of the checkpoint; `int4` takes those that were fitted, `int4-grid` reads how the file stores them.
     group : int
         Neighbours of a row that share a scale, for `int8`.
 
@@ -58,23 +58,20 @@ def compress(
         module = modules.get(source.get_friendly_name())
         if module is None or source.get_type_name() != "Constant":
             continue
-        grid = grid_of(weights, f"{module}.weight") if kind == "int4-grid" else None
-        if kind == "int4-grid" and grid is None:
+        stored = {"int4": fit_of, "int4-grid": grid_of}[kind](weights, f"{module}.weight") if kind != "int8" else None
+        if kind != "int8" and stored is None:
             continue
         matrix = np.asarray(source.data, dtype=np.float32)
         if not node.get_attributes()["transpose_b"]:
             matrix = np.ascontiguousarray(matrix.T)
         x = node.input_value(0)
-        if kind == "int8":
-            values = _bytes(op, matrix, group)
-        else:
-            values = _nibbles(op, *(grid.parts[:2] if grid is not None else quantise4(matrix)), matrix.shape)
+        values = _bytes(op, matrix, group) if stored is None else _nibbles(op, stored, matrix.shape)
         product = op.matmul(x, values, False, True)
-        if grid is not None:
+        if isinstance(stored, Grid):
             key = (x.get_node().get_friendly_name(), x.get_index())
             if key not in sums:
                 sums[key] = _block_sums(op, x, matrix.shape[1] // BLOCK)
-            offsets = op.convert(op.constant(grid.parts[2].astype(np.float16)), "f32")
+            offsets = op.convert(op.constant(stored.parts[2].astype(np.float16)), "f32")
             product = op.add(product, op.matmul(sums[key], offsets, False, True))
         for target in node.output(0).get_target_inputs():
             target.replace_source_output(product.output(0))
@@ -90,12 +87,23 @@ def _bytes(op: Any, matrix: NDArray[np.float32], group: int) -> Any:
     return _flat(op, op.multiply(level, op.constant(np.ascontiguousarray(scales[:, :, None]))), matrix.shape)
 
 
-def _nibbles(op: Any, packed: NDArray[np.uint8], scales: NDArray[np.float32], shape: tuple[int, ...]) -> Any:
+def _two_a_byte(fit: Fit) -> NDArray[np.uint8]:
+    """Zeros one after another, whatever the length of a row."""
+    flat = np.pad(fit.zeros.reshape(-1), (0, fit.zeros.size % 2))
+    return np.asarray(flat[0::2] | (flat[1::2] << 4), dtype=np.uint8)
+
+
+def _nibbles(op: Any, stored: Fit | Grid, shape: tuple[int, ...]) -> Any:
     from openvino import Shape, Tensor, Type
 
+    if isinstance(stored, Fit):
+        packed, scales, packed_zeros = stored.packed, stored.scales, _two_a_byte(stored)
+    else:
+        packed, scales, _ = stored.parts
+        packed_zeros = np.full(-(-scales.size // 2), _ZEROS, dtype=np.uint8)
     n_out, n_blocks = scales.shape
     codes = Tensor(packed.reshape(-1), Shape([n_out, n_blocks, BLOCK]), Type.u4)
-    zeros = Tensor(np.full(-(-n_out * n_blocks // 2), _ZEROS, dtype=np.uint8), Shape([n_out, n_blocks, 1]), Type.u4)
+    zeros = Tensor(packed_zeros, Shape([n_out, n_blocks, 1]), Type.u4)
     level, zero = (op.convert(op.constant(tensor, shared_memory=False), "f32") for tensor in (codes, zeros))
     scaled = op.multiply(op.subtract(level, zero), op.constant(np.ascontiguousarray(scales[:, :, None])))
     return _flat(op, scaled, shape)
