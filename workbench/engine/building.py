@@ -177,6 +177,9 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish
     start = time.perf_counter()
     say("reference", 0.0)
     reference = compute_reference(recipe)
+    prepare = getattr(backend, "prepare", None)
+    if prepare is not None:
+        prepare(recipe, lambda done, total: say("calibrate", done / max(total, 1)))
     plan = backend.build_plan(recipe, folder, lambda done, total: say("write", done / max(total, 1)))
     say("verify", 0.0)
     ahead = bool(getattr(backend, "AHEAD_OF_TIME", False))

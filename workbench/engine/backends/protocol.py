@@ -4,8 +4,9 @@
 and `load(folder)` are called in this order at build; `available()`, `admit(contract)` and `load(folder)` at opening.
 
 Some have more: `EMULATED`, precisions that only show their error and say nothing of speed; `AHEAD_OF_TIME`, true where
-plans are built for cards that are not here, so that only their twin can be measured; and `twin(recipe, folder)`, which
-gives the same low precision on the reference backend and a word on what it is.
+plans are built for cards that are not here, so that only their twin can be measured; `prepare(recipe, progress)`, which
+does what takes long before a plan; and `twin(recipe, folder)`, which gives the same low precision on the reference
+backend and a word on what it is.
 """
 
 from __future__ import annotations
