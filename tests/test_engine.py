@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.engine import verification
+from workbench.canonical import canonical_json, digest_of
+from workbench.engine import opening, verification
 from workbench.engine.contract import CONTRACT_FILE, Contract, parse_contract
 from workbench.errors import ContractError, EngineError, EngineRefused, TapError
 
@@ -181,26 +182,73 @@ def test_a_link_in_place_of_a_file_is_refused(copied, tmp_path):
         wb.open_engine(copied)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("taps", ["embed"]),
-        ("positions", "all"),
-        ("engine_id", "0" * 64),
-        ("recipe_digest", "0" * 64),
-        ("schema_version", "9.0"),
-    ],
-)
-def test_an_edited_contract_is_refused_even_when_it_was_sealed_again(copied, field, value):
-    plain = json.loads((copied / CONTRACT_FILE).read_bytes()) | {field: value}
-    (copied / CONTRACT_FILE).write_text(json.dumps(plain))
-    with pytest.raises(EngineRefused):
+EDITS = [  # what stands in a contract, what is put there, and what the refusal names
+    (("engine_id",), "0" * 64, "engine id"),
+    (("recipe_digest",), "0" * 64, "recipe digest"),
+    (("taps",), ["embed"], "every tap and no other"),
+    (("taps",), [], "one or more different names"),
+    (("taps", 0), "blocks.1.resid_pre", "must be an output"),
+    (("positions",), "all", "positions of contract.json must be that of recipe.json"),
+    (("positions",), "", "positions"),
+    (("positions",), [], "positions"),
+    (("limits", "max_tokens"), 33, "max_tokens of contract.json must be that of recipe.json, '32'"),
+    (("limits", "max_tokens"), -1, "limits.max_tokens"),
+    (("checkpoint", "digest"), "0" * 64, "checkpoint of contract.json"),
+    (("checkpoint", "d_model"), True, "checkpoint.d_model"),
+    (("precision", "name"), "int8", "precision of contract.json"),
+    (("backend", "options"), {"cache": True}, "options of contract.json"),
+    (("verification", "taps"), {}, "every tap and no other"),
+    (("verification", "taps", "embed", "worst_relative_error"), -1.0, "worst_relative_error"),
+    (("verification", "taps", "embed", "worst_relative_error"), "0", "worst_relative_error"),
+    (("self_test", "file"), "../selftest.safetensors", "self-test must be listed"),
+    (("tokenizer_digest",), "0" * 64, "tokenizer.json must be listed"),
+    (("files", "recipe.json"), "0" * 64, "sha256 of recipe.json"),
+    (("files", "../recipe.json"), "0" * 64, "must be 1 to 64"),
+    (("inputs", 0, "dtype"), "float32", "int32 or int64"),
+    (("inputs", 0, "dtype"), "int64", "input_ids of the engine must be int64; got int32"),
+    (("inputs",), [], "must be inputs"),
+    (("outputs", 0, "dtype"), "float16", "embed of the engine must be float16; got float32"),
+    (("outputs", 0, "axes"), ["prompt", "65"], r"embed of the engine must be \[prompt, 65\]; got \[any, 64\]"),
+    (("outputs", 0, "axes"), ["64"], "embed of the engine must be"),
+    (("outputs", 0, "name"), "blocks.0.resid_pre", "must be an output"),
+    (("build", "emulated"), True, "must state no speed"),
+    (("schema_version",), "2.0", "Update the workbench"),
+]
+
+
+def sealed_with(plain, path, value):
+    """The bytes of a contract whose digest is right, whatever was put into it."""
+    plain = json.loads(json.dumps(plain))
+    *there, last = path
+    part = plain
+    for key in there:
+        part = part[key]
+    part[last] = value
+    del plain["digest"]
+    return canonical_json(plain | {"digest": digest_of(plain)})
+
+
+@pytest.mark.parametrize(("path", "value", "words"), EDITS, ids=lambda part: str(part)[:40])
+def test_an_edited_contract_is_refused_even_when_it_was_sealed_again(copied, toy_engines, path, value, words):
+    (copied / CONTRACT_FILE).write_bytes(sealed_with(toy_engines().contract.to_json(), path, value))
+    with pytest.raises(EngineRefused, match=words):
         wb.open_engine(copied)
-    if field in ("engine_id", "recipe_digest"):
-        resealed = Contract.model_validate(plain).sealed()
-        (copied / CONTRACT_FILE).write_bytes(resealed.to_bytes())
-        with pytest.raises(EngineRefused, match="engine id"):
-            wb.open_engine(copied)
+
+
+def test_an_edited_contract_that_was_not_sealed_again_is_refused_by_its_digest(copied):
+    plain = json.loads((copied / CONTRACT_FILE).read_bytes()) | {"norm_point": "elsewhere"}
+    (copied / CONTRACT_FILE).write_bytes(canonical_json(plain))
+    with pytest.raises(EngineRefused, match=r"digest of contract\.json must match"):
+        wb.open_engine(copied)
+
+
+def test_an_edited_contract_of_an_engine_that_was_tried_is_tried_again(copied, toy_engines, monkeypatch):
+    wb.open_engine(copied)
+    (copied / CONTRACT_FILE).write_bytes(sealed_with(toy_engines().contract.to_json(), ("norm_point",), "elsewhere"))
+    tried = []
+    monkeypatch.setattr(opening, "run_trial", lambda folder, _contract: tried.append(folder))
+    wb.open_engine(copied)
+    assert tried == [copied]
 
 
 def test_unknown_fields_of_a_newer_minor_version_are_kept(toy_engines):

@@ -78,7 +78,7 @@ def test_ten_thousand_tampered_folders_are_refused_before_the_runtime_sees_them(
 
 def test_a_contract_sealed_again_with_other_tensors_is_refused_by_the_live_engine(copied, toy_engines):
     plain = toy_engines().contract.to_json()
-    plain["outputs"][0]["name"] = "blocks.0.resid_post"
+    plain["outputs"].append(plain["outputs"][0] | {"name": "blocks.0.resid_post"})
     (copied / CONTRACT_FILE).write_bytes(Contract.model_validate(plain).sealed().to_bytes())
     with pytest.raises(EngineRefused, match="outputs of the engine must be"):
         wb.open_engine(copied)

@@ -7,16 +7,26 @@ without that field, so that an edited contract does not pass.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from workbench.canonical import canonical_json, digest_of
-from workbench.errors import EngineRefused
+from workbench.engine.names import check_name
+from workbench.errors import EngineRefused, WorkbenchError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONTRACT_SCHEMA = "1.1"
 CONTRACT_FILE = "contract.json"
 MAX_CONTRACT_BYTES = 16 << 20
+_ID_DTYPES = ("int32", "int64")
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Size = Annotated[int, Field(ge=1, lt=1 << 63)]
+Measure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -35,13 +45,13 @@ class TensorRow(_Part):
 class CheckpointPart(_Part):
     """Which weights the engine was made of."""
 
-    digest: str
+    digest: Sha256
     name: str
     format: str
     family: str
-    n_layers: int
-    d_model: int
-    d_vocab: int
+    n_layers: Size
+    d_model: Size
+    d_vocab: Size
     source_quantization: str | None = None
 
 
@@ -65,26 +75,26 @@ class PrecisionPart(_Part):
     activations: str
     accumulators: str
     kept_layers: tuple[str, ...] = ()
-    scales_digest: str | None = None
+    scales_digest: Sha256 | None = None
 
 
 class LimitsPart(_Part):
     """What one pass may hold."""
 
-    max_tokens: int
-    tokens_per_pass: int
-    prompts_per_pass: int | None = None
+    max_tokens: Size
+    tokens_per_pass: Size
+    prompts_per_pass: Size | None = None
 
 
 class TapVerdict(_Part):
     """Distance of one tap from the float32 reference, over every row of the reference prompts."""
 
-    mean_relative_error: float
-    worst_relative_error: float
-    worst_prompt: int
-    worst_token: int
-    max_abs: float
-    non_finite: int
+    mean_relative_error: Measure
+    worst_relative_error: Measure
+    worst_prompt: Count
+    worst_token: Count
+    max_abs: Measure
+    non_finite: Count
 
 
 class SplitVerdict(_Part):
@@ -94,17 +104,17 @@ class SplitVerdict(_Part):
     against this engine. Mean and worst relative error a row.
     """
 
-    numbers_mean: float
-    numbers_worst: float
-    engine_mean: float
-    engine_worst: float
+    numbers_mean: Measure
+    numbers_worst: Measure
+    engine_mean: Measure
+    engine_worst: Measure
 
 
 class Repeat(_Part):
     """How far a repetition lies from the first time; 0 with `bit_equal` means the same bits."""
 
     bit_equal: bool
-    max_relative_error: float
+    max_relative_error: Measure
 
 
 class Rebuild(_Part):
@@ -119,9 +129,9 @@ class VerificationPart(_Part):
     """What was measured at build against the reference."""
 
     reference: str
-    reference_rows: int
-    tolerance_mean: float
-    tolerance_worst: float
+    reference_rows: Count
+    tolerance_mean: Measure
+    tolerance_worst: Measure
     taps: dict[str, TapVerdict]
     same_engine_twice: Repeat
     batch_of_one: Repeat
@@ -136,26 +146,26 @@ class SelfTestPart(_Part):
     """Rows that the engine must give again at load."""
 
     file: str
-    prompts: int
-    rtol: float
+    prompts: Size
+    rtol: Measure
 
 
 class TrialPart(_Part):
     """What a fresh process measured that loaded the engine and ran one pass of full-length prompts."""
 
-    load_seconds: float
+    load_seconds: Measure
     loaded_bytes: int
     peak_bytes: int
-    pass_tokens: int
-    output_bytes: dict[str, int]
+    pass_tokens: Count
+    output_bytes: dict[str, Count]
 
 
 class CachePart(_Part):
     """The key-value cache that an engine writes as outputs: measured on the arrays of one pass."""
 
-    bytes_per_token: float
-    pass_bytes: int
-    pass_tokens: int
+    bytes_per_token: Measure
+    pass_bytes: Count
+    pass_tokens: Count
     outputs: tuple[str, ...]
     next_token: str
 
@@ -163,10 +173,10 @@ class CachePart(_Part):
 class BuildPart(_Part):
     """How the build went."""
 
-    seconds: float
-    plan_bytes: int
-    peak_memory_bytes: int
-    tokens_per_second: float | None
+    seconds: Measure
+    plan_bytes: Count
+    peak_memory_bytes: Count
+    tokens_per_second: Measure | None
     emulated: bool = False
     trial: TrialPart | None = None
     tools: dict[str, str]
@@ -177,8 +187,8 @@ class Contract(_Part):
     """What an engine accepts and emits, and what it was proven to do."""
 
     schema_version: str = CONTRACT_SCHEMA
-    engine_id: str
-    recipe_digest: str
+    engine_id: Sha256
+    recipe_digest: Sha256
     parent: str | None = None
     checkpoint: CheckpointPart
     backend: BackendPart
@@ -190,14 +200,32 @@ class Contract(_Part):
     padding_side: Literal["right"] = "right"
     norm_point: str = "final_norm is after the final norm and before the head"
     limits: LimitsPart
-    tokenizer_digest: str | None
-    files: dict[str, str]
+    tokenizer_digest: Sha256 | None
+    files: dict[str, Sha256]
     verification: VerificationPart
     self_test: SelfTestPart
     build: BuildPart
     cache: CachePart | None = None
     name: str | None = None
     digest: str = ""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Contract:
+        """Refuse parts that speak of different things, so that no reader of a contract need expect it."""
+        names = [row.name for row in self.outputs]
+        _must(len(set(names)) == len(names), "outputs must have different names")
+        _must(bool(self.taps) and len(set(self.taps)) == len(self.taps), "taps must be one or more different names")
+        _must(set(self.taps) <= set(names), "every tap must be an output")
+        _must(set(self.verification.taps) == set(self.taps), "verification must speak of every tap and no other")
+        _must(set(self.verification.split or ()) <= set(self.taps), "the split must be one of taps")
+        _must(all(row.dtype in _ID_DTYPES for row in self.inputs), "inputs must be int32 or int64")
+        _must(len(self.inputs) > 0, "there must be inputs")
+        _must(self.self_test.file in self.files, "the file of the self-test must be listed")
+        _must(not (self.build.emulated and self.build.tokens_per_second), "an emulated build must state no speed")
+        for name in self.files:
+            _accept(check_name, name)
+        _accept(_check_positions, self.positions)
+        return self
 
     def to_json(self) -> dict[str, Any]:
         """Give the contract as plain data: the fields that it was made or read with, unknown ones included."""
@@ -217,7 +245,25 @@ class Contract(_Part):
         return canonical_json(self.to_json())
 
 
-def engine_id_of(recipe_digest: str, plan_files: dict[str, str]) -> str:
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def _accept(check: Callable[[Any], object], value: object) -> None:
+    try:
+        check(value)
+    except WorkbenchError as error:
+        raise ValueError(f"{error.what}; got {error.got}") from None
+
+
+def _check_positions(positions: object) -> object:
+    from workbench.engine.recipe import check_positions
+
+    return check_positions(positions)
+
+
+def engine_id_of(recipe_digest: Sha256, plan_files: dict[str, Sha256]) -> str:
     """Name an engine by recipe and plan, so that measurements are no part of its identity.
 
     Parameters
@@ -258,11 +304,11 @@ def parse_contract(data: bytes, *, where: str) -> Contract:
             f"{where} must be of schema {CONTRACT_SCHEMA}", repr(plain["schema_version"])[:40], "Update the workbench."
         )
     try:
-        contract = Contract.model_validate(plain)
+        contract = Contract.model_validate_json(data, strict=True)  # strict: a number is no text, and true is no number
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise EngineRefused(f"field {field!r} of {where} must be valid", first["msg"], rebuild) from error
+        first = error.errors(include_context=False)[0]
+        field = shown(".".join(map(str, first["loc"]))) + " of " if first["loc"] else ""
+        raise EngineRefused(f"{field}{where} must be valid", shown(first["msg"], 300), rebuild) from error
     if contract.digest != _digest_without(plain):  # over what was read, so that fields of another version count
         raise EngineRefused(f"the digest of {where} must match its content", contract.digest[:80] or "none", rebuild)
     return contract

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -16,8 +17,9 @@ from workbench.engine.batch import flat_rows, make_feeds
 from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, engine_id_of, parse_contract
 from workbench.engine.hashing import sha256_of
 from workbench.engine.names import resolve_folder
+from workbench.engine.tensors import check_tensors
 from workbench.engine.trial import remember, remembered, run_trial
-from workbench.errors import EngineRefused
+from workbench.errors import EngineRefused, shown
 from workbench.tokens import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ def open_engine(path: str | Path, *, expect: str | None = None) -> Engine:
         run_trial(folder, contract)
         remember(contract, here.version)
     session = backend.load(folder)
-    _check_tensors(session, contract)
+    check_tensors(session, contract)
     return Engine(folder, contract, session)
 
 
@@ -251,9 +253,51 @@ def check_files(folder: Path, contract: Contract) -> None:
     for name, digest in hashes.items():
         if digest != contract.files[name]:
             raise EngineRefused(f"sha256 of {name} must be {contract.files[name]}", digest, _REBUILD)
+    check_recipe(folder, contract)
     plan = {name: digest for name, digest in contract.files.items() if name in plan_files(contract)}
     if engine_id_of(contract.recipe_digest, plan) != contract.engine_id:
         raise EngineRefused("the engine id must be that of recipe and plan", contract.engine_id, _REBUILD)
+
+
+def check_recipe(folder: Path, contract: Contract) -> None:
+    """Hold a contract against the recipe beside it, whose digest is part of the engine id.
+
+    Whoever knows the id knows then which weights, taps, rows and limits are behind it, whoever sealed the contract.
+
+    Raises
+    ------
+    EngineRefused
+        With the field, what the recipe says, and what the contract says.
+    """
+    if (contract.tokenizer_digest is None) == (TOKENIZER_FILE in contract.files):
+        has = "is listed" if TOKENIZER_FILE in contract.files else "is not listed"
+        raise EngineRefused(f"{TOKENIZER_FILE} must be listed just where there is a tokenizer", f"it {has}", _REBUILD)
+    if RECIPE_FILE not in contract.files:
+        raise EngineRefused(f"an engine folder must hold {RECIPE_FILE}", "none in its contract", _REBUILD)
+    if contract.files[RECIPE_FILE] != contract.recipe_digest:  # a recipe is named by the sha256 of its canonical form
+        raise EngineRefused(
+            f"sha256 of {RECIPE_FILE} must be the recipe digest {contract.recipe_digest}",
+            contract.files[RECIPE_FILE],
+            _REBUILD,
+        )
+    recipe: dict[str, Any] = json.loads((folder / RECIPE_FILE).read_bytes())
+    positions = contract.positions
+    said = {
+        "checkpoint": contract.checkpoint.digest,
+        "precision": contract.precision.name,
+        "taps": list(contract.taps),
+        "positions": positions if isinstance(positions, str) else list(positions),
+        "backend": contract.backend.name,
+        "max_tokens": contract.limits.max_tokens,
+        "options": contract.backend.options,
+    }
+    for field, value in said.items():
+        if recipe.get(field) != value:
+            raise EngineRefused(
+                f"{field} of {CONTRACT_FILE} must be that of {RECIPE_FILE}, {shown(recipe.get(field))}",
+                shown(value),
+                _REBUILD,
+            )
 
 
 def plan_files(contract: Contract) -> set[str]:
@@ -273,13 +317,3 @@ def find_engine(root: Path, recipe_digest: str, backend_version: str) -> Path | 
         if contract.recipe_digest == recipe_digest and contract.backend.version == backend_version:
             return folder
     return None
-
-
-def _check_tensors(session: Session, contract: Contract) -> None:
-    for kind, rows, live in (
-        ("inputs", contract.inputs, session.inputs),
-        ("outputs", contract.outputs, session.outputs),
-    ):
-        names = tuple(row.name for row in rows)
-        if set(names) != set(live):
-            raise EngineRefused(f"{kind} of the engine must be {', '.join(names)}", ", ".join(live), _REBUILD)

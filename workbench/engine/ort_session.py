@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.engine.backends.protocol import Tensor
     from workbench.graph import Graph
+
+_DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's names, where they are not ours
 
 
 def session_of(graph: Graph, *, optimise: bool = True) -> OrtSession:
@@ -56,6 +59,8 @@ class OrtSession:
         self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.inputs: Sequence[str] = tuple(value.name for value in self._session.get_inputs())
         self.outputs: Sequence[str] = tuple(value.name for value in self._session.get_outputs())
+        ports = (*self._session.get_inputs(), *self._session.get_outputs())
+        self.tensors: Mapping[str, Tensor] = {port.name: _tensor(port) for port in ports}
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one pass.
@@ -71,6 +76,11 @@ class OrtSession:
             Shapes as in the contract's output table.
         """
         return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
+
+
+def _tensor(port: Any) -> Tensor:
+    name = str(port.type).removeprefix("tensor(").removesuffix(")")
+    return _DTYPES.get(name, name), tuple(size if isinstance(size, int) else None for size in port.shape)
 
 
 def _value(array: NDArray[Any]) -> Any:

@@ -1,7 +1,8 @@
 """Trial: an engine is loaded and tested once in a process of its own, which may die; the result is remembered.
 
 A damaged or foreign plan can crash the runtime that reads it. The child dies then, and the caller gets its last words.
-What a machine has tried once is not tried again: the memory holds an engine id, the backend's version and the machine.
+What a machine has tried once is not tried again: the memory holds the contract's digest, the backend's version and the
+machine. The digest, since an edited contract of the same engine may say other things of what it emits.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _memory_of(contract: Contract, version: str) -> Path | None:
     if folder is None:
         return None
     card = (contract.backend.card or {}).get("name", "")
-    key = digest_of([contract.engine_id, contract.backend.name, version, card, machine_digest()])
+    key = digest_of([contract.digest, contract.backend.name, version, card, machine_digest()])
     return folder / "tried" / key
 
 

@@ -14,6 +14,7 @@ from workbench.engine.backends.protocol import get_backend
 from workbench.engine.batch import make_feeds
 from workbench.engine.contract import Contract
 from workbench.engine.selftest import run_selftest
+from workbench.engine.tensors import check_tensors
 from workbench.errors import EngineRefused
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def _try(task: dict[str, Any]) -> dict[str, Any]:
     before, start = resident_bytes(), time.perf_counter()
     session = backend.load(folder)
     seconds = time.perf_counter() - start
+    check_tensors(session, contract)
     worst = run_selftest(session, folder / contract.self_test.file, contract)
     loaded = resident_bytes() - before
     tokens, sizes = _full_pass(session, contract, task["pass_tokens"]) if task["pass_tokens"] else (0, {})

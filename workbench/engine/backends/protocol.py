@@ -75,11 +75,15 @@ class Plan:
     cache_outputs: tuple[str, ...] = ()
 
 
+Tensor = tuple[str, tuple[int | None, ...]]  # dtype, and size of each axis; None where it varies
+
+
 class Session(Protocol):
-    """A loaded plan, and the names of what it reads and emits."""
+    """A loaded plan, the names of what it reads and emits, and what the runtime itself says that these are."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
+    tensors: Mapping[str, Tensor]
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one pass and give each tap."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.engine.backends.protocol import Tensor
+
 
 class OpenVinoSession:
     """A loaded model; one pass a call.
@@ -35,6 +37,8 @@ class OpenVinoSession:
         self._request = self._compiled.create_infer_request()
         self.inputs: Sequence[str] = tuple(port.get_any_name() for port in self._compiled.inputs)
         self.outputs: Sequence[str] = tuple(port.get_any_name() for port in self._compiled.outputs)
+        ports = (*self._compiled.inputs, *self._compiled.outputs)
+        self.tensors: Mapping[str, Tensor] = {port.get_any_name(): _tensor(port) for port in ports}
 
     def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Run one pass.
@@ -51,3 +55,8 @@ class OpenVinoSession:
         """
         self._request.infer(dict(feeds))
         return {name: np.array(self._request.get_tensor(name).data, dtype=np.float32) for name in self.outputs}
+
+
+def _tensor(port: Any) -> Tensor:
+    sizes = tuple(None if size.is_dynamic else int(size.get_length()) for size in port.get_partial_shape())
+    return np.dtype(port.get_element_type().to_dtype()).name, sizes

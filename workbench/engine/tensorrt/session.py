@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from workbench.engine.backends.protocol import Tensor
     from workbench.engine.tensorrt.api import Api
     from workbench.engine.tensorrt.driver import Driver
     from workbench.engine.tensorrt.limits import Limits
@@ -124,6 +125,7 @@ class TensorRTSession:
         is_input = {name: engine.get_tensor_mode(name) == api.trt.TensorIOMode.INPUT for name in names}
         self.inputs: Sequence[str] = tuple(name for name in names if is_input[name])
         self.outputs: Sequence[str] = tuple(name for name in names if not is_input[name])
+        self.tensors: Mapping[str, Tensor] = {name: self._tensor(name) for name in names}
         self._compute, self._copy = driver.stream(), driver.stream()
         self._contexts = [self._make_context(i) for i in range(engine.num_optimization_profiles)]
         self.scratch_bytes, sizes = self._needs()
@@ -143,6 +145,10 @@ class TensorRTSession:
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         return narrow_dtype(self._api.dtype_name(self.engine.get_tensor_dtype(name)))
+
+    def _tensor(self, name: str) -> Tensor:
+        shape = self.engine.get_tensor_shape(name)
+        return self._dtype(name).name, tuple(size if size >= 0 else None for size in map(int, shape))
 
     def _make_context(self, profile: int) -> Any:
         strategy = self._api.trt.ExecutionContextAllocationStrategy.USER_MANAGED

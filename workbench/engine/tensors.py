@@ -1,0 +1,45 @@
+"""Tensors: what a contract says of inputs and outputs, held against what the runtime says of the loaded plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import EngineRefused
+
+if TYPE_CHECKING:
+    from workbench.engine.backends.protocol import Session
+    from workbench.engine.contract import Contract, TensorRow
+
+_REBUILD = "Build it again with `workbench build`."
+
+
+def check_tensors(session: Session, contract: Contract) -> None:
+    """Refuse a contract that says other names, dtypes or sizes than the runtime.
+
+    Raises
+    ------
+    EngineRefused
+        With the tensor, what the contract says, and what the runtime says.
+    """
+    for kind, rows, live in (
+        ("inputs", contract.inputs, session.inputs),
+        ("outputs", contract.outputs, session.outputs),
+    ):
+        names = tuple(row.name for row in rows)
+        if set(names) != set(live):
+            raise EngineRefused(f"{kind} of the engine must be {', '.join(names)}", ", ".join(live), _REBUILD)
+        for row in rows:
+            _check_tensor(row, *session.tensors[row.name])
+
+
+def _check_tensor(row: TensorRow, dtype: str, sizes: tuple[int | None, ...]) -> None:
+    """Compare one tensor; an axis that the contract names by a number is of that size."""
+    if row.dtype != dtype:
+        raise EngineRefused(f"{row.name} of the engine must be {row.dtype}", dtype, _REBUILD)
+    said = tuple(int(axis) if axis.isdecimal() else None for axis in row.axes)
+    agree = len(said) == len(sizes) and all(
+        None in (here, there) or here == there for here, there in zip(said, sizes, strict=True)
+    )
+    if not agree:
+        live = ", ".join("any" if size is None else str(size) for size in sizes)
+        raise EngineRefused(f"{row.name} of the engine must be [{', '.join(row.axes)}]", f"[{live}]", _REBUILD)
