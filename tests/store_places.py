@@ -165,8 +165,10 @@ def _extract(path: str) -> str:
 
 def steps_of() -> dict[str, Any]:
     from workbench.store import export_run, open_run, verify_run
-    from workbench.store.housekeeping import list_runs, merge_runs, remove_run, split_run
-    from workbench.store.importing import import_zip
+    from workbench.store.housekeeping import list_runs, remove_run
+    from workbench.store.importing.archive import import_zip
+    from workbench.store.merging import merge_runs
+    from workbench.store.splitting import split_run
 
     return {
         "open": _open, "create": _create, "resume": lambda path: _create(path, resume=True), "many taps": _many_taps,

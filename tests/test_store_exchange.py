@@ -17,7 +17,10 @@ from store_toys import TAPS, canary, fill, make_prompts, new_run
 from workbench.errors import ContractError, RunExists, StoreError
 from workbench.store import Run, open_run
 from workbench.store.exchange import export_run
-from workbench.store.importing import import_npy, import_saelens, import_vllm, import_zip, tap_of_hook
+from workbench.store.importing.archive import import_zip
+from workbench.store.importing.npy import import_npy
+from workbench.store.importing.saelens import import_saelens, tap_of_hook
+from workbench.store.importing.vllm import import_vllm
 from workbench.store.verifying import verify_run
 
 if TYPE_CHECKING:

@@ -14,8 +14,10 @@ from workbench.cli import main
 from workbench.errors import ChecksumMismatch, ContractError, ContractMismatch, StoreError
 from workbench.store import export_run, open_run
 from workbench.store.head import head_bytes
-from workbench.store.housekeeping import merge_runs, remove_run, split_run
-from workbench.store.importing import import_zip
+from workbench.store.housekeeping import remove_run
+from workbench.store.importing.archive import import_zip
+from workbench.store.merging import merge_runs
+from workbench.store.splitting import split_run
 from workbench.store.verifying import verify_run
 
 QUIET = {"progress": False}

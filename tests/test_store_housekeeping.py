@@ -13,7 +13,9 @@ from store_toys import PROVENANCE, TAPS, canary, fill, make_prompts, make_tokens
 from workbench.errors import ContractError, ContractMismatch, RunExists, StoreError, StoreLocked
 from workbench.store import open_run
 from workbench.store.commands import add_commands, share
-from workbench.store.housekeeping import list_runs, merge_runs, remove_run, split_run
+from workbench.store.housekeeping import list_runs, remove_run
+from workbench.store.merging import merge_runs
+from workbench.store.splitting import split_run
 from workbench.store.verifying import verify_run
 
 if TYPE_CHECKING:

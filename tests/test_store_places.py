@@ -20,8 +20,9 @@ import workbench as wb
 from workbench import extraction
 from workbench.errors import StoreError, StoreFull
 from workbench.store import TapSpec, export_run, files, open_run, preparing, resuming
-from workbench.store.housekeeping import merge_runs, split_run
-from workbench.store.importing import import_zip
+from workbench.store.importing.archive import import_zip
+from workbench.store.merging import merge_runs
+from workbench.store.splitting import split_run
 from workbench.store.verifying import verify_run
 
 if TYPE_CHECKING:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.errors import ChecksumMismatch, StoreError
+from workbench.errors import ChecksumMismatch, JournalDamaged, StoreError
 from workbench.store.checksums import BatchIdentity, batch_checksum, digest_hex
+from workbench.store.filesystem import StoreWarning
 from workbench.store.journal import JournalContent, Record, read_journal, record_bytes, unpack_records
 from workbench.store.manifest import Manifest, PartEntry, SegmentEntry, unpack_text
 from workbench.store.opening import open_inside
@@ -63,6 +66,38 @@ def part_records(folder: Path, part: PartEntry, n_taps: int) -> tuple[Record, ..
     content, _ = journal_content(folder, part, n_taps)
     check_records(content.records, part)
     return content.records
+
+
+def committed_records(folder: Path, part: PartEntry, n_taps: int) -> tuple[Record, ...]:
+    """Give the records of a part that is being written; bytes after the last whole one are left out with a warning.
+
+    Raises
+    ------
+    JournalDamaged, StoreError
+        As `journal_content`.
+    """
+    content = _journal_of_live_run(folder, part, n_taps)
+    if content.dropped_bytes:
+        message = (
+            f"{folder}: {content.dropped_bytes} bytes at the end of the journal are no whole record and are left out"
+        )
+        warnings.warn(message, StoreWarning, stacklevel=5)
+    return content.records
+
+
+def _journal_of_live_run(folder: Path, part: PartEntry, n_taps: int) -> JournalContent:
+    """Read a journal that may be growing at this moment: what looks torn is read again first."""
+    for wait_s in (0.0, 0.02, 0.1):
+        time.sleep(wait_s)
+        try:
+            content, _ = journal_content(folder, part, n_taps)
+        except JournalDamaged:
+            if wait_s == 0.1:
+                raise
+            continue
+        if not content.dropped_bytes:
+            break
+    return content
 
 
 def check_records(records: Sequence[Record], part: PartEntry) -> None:

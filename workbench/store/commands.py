@@ -171,14 +171,14 @@ def _agreed(question: str) -> bool:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from workbench.store.housekeeping import merge_runs
+    from workbench.store.merging import merge_runs
 
     print(merge_runs(options.runs, options.out))
     return 0
 
 
 def _split(options: argparse.Namespace) -> int:
-    from workbench.store.housekeeping import split_run
+    from workbench.store.splitting import split_run
 
     for run in split_run(options.source, options.out, options.at):
         print(run)
@@ -204,21 +204,25 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _imported(options: argparse.Namespace) -> Run:
-    from workbench.store import importing
-
     prompts = None
     if options.prompts is not None:
         from workbench.prompts import load_prompts
 
         prompts = load_prompts(options.prompts)
     if options.kind == "zip":
-        return importing.import_zip(options.source, out=options.out)
+        from workbench.store.importing.archive import import_zip
+
+        return import_zip(options.source, out=options.out)
     if options.kind == "saelens":
-        return importing.import_saelens(options.source, out=options.out)
+        from workbench.store.importing.saelens import import_saelens
+
+        return import_saelens(options.source, out=options.out)
     if options.kind == "vllm":
-        return importing.import_vllm(options.source, layers=options.layer, out=options.out, prompts=prompts)
+        from workbench.store.importing.vllm import import_vllm
+
+        return import_vllm(options.source, layers=options.layer, out=options.out, prompts=prompts)
     if prompts is None:
         raise ContractError("an npy file needs its prompts", "none", "Pass --prompts FILE, in row order.")
-    return importing.import_npy(
-        options.source, out=options.out, tap=options.tap, prompts=prompts, positions=options.positions
-    )
+    from workbench.store.importing.npy import import_npy
+
+    return import_npy(options.source, out=options.out, tap=options.tap, prompts=prompts, positions=options.positions)

@@ -1,4 +1,4 @@
-"""Which rows a prompt has: the one place that turns `positions` into row numbers."""
+"""Which rows a prompt has: the one place that turns `positions` into row numbers, and cuts prompts by rows."""
 
 from __future__ import annotations
 
@@ -65,6 +65,29 @@ def row_offsets(lengths: NDArray[np.int64], positions: Positions) -> NDArray[np.
 
 def _reached(lengths: NDArray[np.int64], offset: int) -> NDArray[np.bool_]:
     return lengths > offset if offset >= 0 else lengths >= -offset
+
+
+def cut_prompts(offsets: NDArray[np.int64], most_rows: int) -> tuple[int, ...]:
+    """Cut prompts into pieces of at most so many rows; a prompt with more is a piece of its own.
+
+    Parameters
+    ----------
+    offsets : int64 [prompt + 1]
+        Where the rows of each prompt begin.
+    most_rows : int
+        Rows of a piece.
+
+    Returns
+    -------
+    tuple of int
+        First prompt of each piece, and the number of prompts.
+    """
+    bounds = [0]
+    n_prompts = len(offsets) - 1
+    while bounds[-1] < n_prompts:
+        end = int(np.searchsorted(offsets, offsets[bounds[-1]] + most_rows, side="right")) - 1
+        bounds.append(min(max(end, bounds[-1] + 1), n_prompts))
+    return tuple(bounds)
 
 
 def prompt_of_rows(offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,17 +7,17 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from workbench.errors import StoreError
 from workbench.store.dtypes import STORAGE_TYPES
 from workbench.store.layout import FORMAT, ROWS_AT, TAPS, read_header, rows_header, segment_file, segment_id
 from workbench.store.manifest import SegmentEntry, TapSpec
+from workbench.store.positions import cut_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from workbench.store.files import Disk
@@ -40,13 +40,8 @@ def shard_bounds(row_offsets: NDArray[np.int64], row_bytes: int, limit_bytes: in
     tuple of int
         First prompt of each shard, and the number of prompts.
     """
-    most_rows = max(1, limit_bytes // row_bytes)
-    bounds = [0]
-    n_prompts = len(row_offsets) - 1
-    while bounds[-1] < n_prompts:
-        end = int(np.searchsorted(row_offsets, row_offsets[bounds[-1]] + most_rows, side="right")) - 1
-        bounds.append(min(max(end, bounds[-1] + 1), n_prompts))
-    return tuple(bounds) if len(bounds) > 1 else (0, 0)
+    bounds = cut_prompts(row_offsets, max(1, limit_bytes // row_bytes))
+    return bounds if len(bounds) > 1 else (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
