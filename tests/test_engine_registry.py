@@ -4,17 +4,19 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 
 import pytest
 
 from workbench.cli import main
-from workbench.engine import names
+from workbench.engine import archive, names, scratch
 from workbench.engine.contract import contract_schema
 from workbench.engine.difference import differences
 from workbench.engine.opening import open_engine, read_contract
 from workbench.engine.registry import Registry
-from workbench.errors import EngineError, EngineRefused
+from workbench.errors import EngineError, EngineRefused, StoreFull
 
 BAD_NAMES = [
     *("", ".", "..", "../x", "a/b", "a\\b", "C:\\x", "x\0", "x\n", "CON", "con", "nul.txt", "com1", "Name", "é", "-a"),
@@ -155,6 +157,11 @@ def renamed(name, **changes):
         lambda parts: [*parts[:-1], (parts[-1][0], parts[-1][1][:-1] + b"\0")],
         lambda parts: [(parts[0][0], parts[0][1].replace(b'"recipe.json"', b'"../recipe.jso"')), *parts[1:]],
         lambda parts: [],
+        lambda parts: [*parts, (renamed("x", type=tarfile.GNUTYPE_SPARSE), b"x")],
+        lambda parts: [parts[0], (renamed("x", type=tarfile.XHDTYPE), b"17 path=../escape\n"), *parts[1:]],
+        lambda parts: [(renamed("x", type=tarfile.GNUTYPE_LONGNAME), b"y" * 9000), *parts],
+        lambda parts: [(renamed("nested/contract.json"), parts[0][1]), *parts[1:]],
+        lambda parts: [(parts[0][0], b"[" * 100_000), *parts[1:]],
     ],
 )  # fmt: skip
 def test_a_hostile_export_leaves_nothing(registry, tmp_path, attack):
@@ -166,11 +173,131 @@ def test_a_hostile_export_leaves_nothing(registry, tmp_path, attack):
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.parametrize("size", [1 << 62, -512])
+def test_a_member_longer_than_the_file_is_refused(registry, tmp_path, size):
+    good = registry.export("toy-fp32", tmp_path / "toy.tar")
+    contract = members(good)[0][1]
+    data = archive.header("contract.json", len(contract)) + contract + bytes(-len(contract) % 512)
+    (tmp_path / "bad.tar").write_bytes(data + archive.header("model.onnx", size) + b"x")
+    other = Registry(tmp_path / "other")
+    with pytest.raises(EngineRefused, match=r"one that was cut|plain files only"):
+        other.import_(tmp_path / "bad.tar")
+    assert not list(other.root.iterdir())
+
+
+def test_sizes_beyond_the_octal_field_survive_the_header():
+    for size in (0, 511, (8 << 30) - 1, 8 << 30, 40 << 30):
+        block = archive.header("weights.bin", size)
+        assert len(block) == 512
+        assert tarfile.TarInfo.frombuf(block, "ascii", "strict").size == size
+
+
+def test_an_import_needs_room(registry, tmp_path, monkeypatch):
+    good = registry.export("toy-fp32", tmp_path / "toy.tar")
+    usage = shutil.disk_usage(tmp_path)._replace(free=scratch.ROOM + good.stat().st_size - 1)
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _path: usage)
+    other = Registry(tmp_path / "other")
+    with pytest.raises(StoreFull, match="bytes free"):
+        other.import_(good)
+    assert not list(other.root.iterdir())
+    usage = usage._replace(free=usage.free + 1)
+    assert other.import_(good).is_dir()
+
+
+def test_importing_again_mends_a_damaged_engine_and_keeps_a_whole_one(registry, toy_engines):
+    home = registry.resolve("toy-fp32")
+    whole = home.stat().st_ino
+    assert registry.import_(toy_engines().path) == home
+    assert home.stat().st_ino == whole
+    for name in ("weights.bin", "contract.json"):
+        (home / name).write_bytes(b"damaged")
+        assert registry.import_(toy_engines().path) == home
+        assert registry.verify("toy-fp32").engine_id == toy_engines().id
+    assert sorted(path.name[0] for path in registry.root.iterdir()).count(".") == 1  # the folder of names
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from workbench.engine import registry, archive
+registry.unpack = lambda source, into: (into / "half").write_bytes(b"x") and os._exit(9)
+registry.Registry(sys.argv[1]).import_(sys.argv[2])
+"""
+
+
+def test_what_a_killed_import_left_is_swept_away_and_what_a_live_one_writes_is_not(registry, tmp_path):
+    good = registry.export("toy-fp32", tmp_path / "toy.tar")
+    other = Registry(tmp_path / "other")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(other.root), str(good)], check=False)
+    assert done.returncode == 9
+    assert [path.name[:11] for path in other.root.iterdir()] == [".importing-"]
+    with scratch.scratch_folder(other.root, "building") as live:
+        (live / "half").write_bytes(b"x")
+        home = other.import_(good)
+        assert sorted(other.root.iterdir()) == sorted([live, home])
+        assert (live / "half").exists()
+    assert list(other.root.iterdir()) == [home]
+    (tmp_path / "plain").mkdir()
+    assert home.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_engine_that_came_first_stays(tmp_path):
+    home = tmp_path / "home"
+    for text in ("first", "second"):
+        with scratch.scratch_folder(tmp_path, "building") as folder:
+            (folder / "text").write_text(text)
+            assert scratch.settle(folder, home) is (text == "first")
+    assert (home / "text").read_text() == "first"
+    assert list(tmp_path.iterdir()) == [home]
+    (tmp_path / "planted").symlink_to(home)
+    with scratch.scratch_folder(tmp_path, "building") as folder, pytest.raises(EngineError, match="a link at planted"):
+        scratch.settle(folder, tmp_path / "planted")
+
+
+def test_an_engine_that_is_damaged_or_gone_can_be_removed_by_what_the_listing_shows(registry, toy_engines, capsys):
+    root = ["--in", str(registry.root)]
+    (registry.resolve("toy-int8") / "contract.json").write_text("{")
+    assert main(["engines", "list", *root]) == 1
+    assert "DAMAGED" in capsys.readouterr().out
+    assert main(["engines", "rm", toy_engines("int8").id[:20], "--yes", *root]) == 0
+    assert "and the names toy-int8" in capsys.readouterr().out
+    shutil.rmtree(registry.resolve("toy-fp32"))
+    assert main(["engines", "show", "toy-fp32", *root]) == 2
+    assert "workbench engines rm toy-fp32 --yes" in capsys.readouterr().err
+    assert main(["engines", "rm", "toy-fp32", "--yes", *root]) == 0
+    assert names.read_names(registry.root) == {}
+
+
+def test_a_removal_says_beforehand_who_will_miss_the_engine(registry, toy_engines, capsys):
+    home = registry.resolve("toy-int8")
+    child = read_contract(home).model_copy(update={"parent": toy_engines().id}).sealed()
+    (home / "contract.json").write_bytes(child.to_bytes())
+    assert main(["engines", "rm", "toy-fp32", "--in", str(registry.root)]) == 0
+    out = capsys.readouterr().out
+    for words in ("and the names toy-fp32", "and stay: toy-int8", "Runs that it made stay readable"):
+        assert words in out
+    assert registry.resolve("toy-fp32").is_dir()
+
+
+def test_a_name_that_reads_as_an_id_is_refused(registry, toy_engines):
+    for name in ("facade", toy_engines("int8").id[:6], "0" * 64):
+        with pytest.raises(EngineError, match="start of an engine id"):
+            registry.name(name, "toy-fp32")
+    registry.name("fac", "toy-fp32")
+
+
+def test_an_export_that_cannot_be_written_says_why(registry, tmp_path):
+    with pytest.raises(EngineError, match="folder of an export must exist"):
+        registry.export("toy-fp32", tmp_path / "nowhere" / "toy.tar")
+    with pytest.raises(EngineRefused, match="No such file"):
+        registry.import_(tmp_path / "nowhere.tar")
+
+
 def test_a_cut_export_and_an_unexpected_engine_are_refused(registry, toy_engines, tmp_path):
     good = registry.export("toy-fp32", tmp_path / "toy.tar")
     data = good.read_bytes()
     other = Registry(tmp_path / "other")
-    for size in (0, 100, 600, len(data) // 2, len(data) - 12000):
+    for size in (0, 100, 600, len(data) // 2, len(data) - 12000, len(data) - 1024):
         (tmp_path / "cut.tar").write_bytes(data[:size])
         with pytest.raises(EngineRefused):
             other.import_(tmp_path / "cut.tar")

@@ -23,7 +23,7 @@ workbench engines verify smollm2-fp32
 workbench engines export smollm2-fp32 --out smollm2-fp32.tar
 workbench engines import smollm2-fp32.tar --expect 0f3a91...
 workbench engines rm smollm2-int8 --yes""",
-    "onboard": """workbench onboard engines/smollm2-fp32
+    "onboard": """workbench onboard smollm2-fp32
 workbench onboard engines/0f3a... --out sheet.html --markdown sheet.md""",
 }
 
@@ -48,7 +48,8 @@ def add_commands(verbs: Any) -> None:
     take.add_argument("--expect", metavar="ID", help="engine id that it must have, told by someone you trust")
     take.add_argument("--name", help="name to give it")
     onboard = add_verb(verbs, "onboard", "write a sheet for the people who will use an engine", EXAMPLES["onboard"])
-    onboard.add_argument("engine", help="engine folder, or folder of engines and name")
+    onboard.add_argument("engine", help="name, start of the id, or folder")
+    onboard.add_argument("--in", dest="root", type=Path, default=Path("engines"), help="folder of engines")
     onboard.add_argument("--out", type=Path, help="HTML file (default: NAME.html)")
     onboard.add_argument("--markdown", type=Path, help="Markdown file (default: NAME.md)")
     onboard.set_defaults(run=_onboard)
@@ -152,11 +153,23 @@ def _name(options: argparse.Namespace) -> int:
 def _remove(options: argparse.Namespace) -> int:
     registry = _registry(options)
     if not options.yes:
-        _say(f"would remove {registry.resolve(options.engine)}; add --yes to do it")
+        _say(*_what_goes(registry, registry.resolve(options.engine)), "Add --yes to do it.")
         return 0
     folder, names = registry.remove(options.engine)
     _say(f"removed {folder}" + (f" and the names {', '.join(names)}" if names else ""))
     return 0
+
+
+def _what_goes(registry: Registry, folder: Path) -> list[str]:
+    """Say what a removal takes, and who will miss it."""
+    names = [name for entry in registry.entries() if entry.folder == folder for name in entry.names]
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    lines = [f"would remove {folder}, {size / 1e6:,.1f} MB" + (f", and the names {', '.join(names)}" if names else "")]
+    followers = [", ".join(entry.names) or entry.folder.name for entry in registry.children(str(folder))]
+    if followers:
+        lines.append(f"These follow it in a sequence of builds, and stay: {', '.join(followers)}.")
+    lines.append("Runs that it made stay readable, with its contract; resuming or repairing them needs it.")
+    return lines
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -175,12 +188,10 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _onboard(options: argparse.Namespace) -> int:
-    from workbench.engine.names import resolve_folder
     from workbench.engine.onboarding import write_sheet
 
-    folder = resolve_folder(Path(options.engine))
-    name = Path(options.engine).name
-    html = options.out or Path(f"{name}.html")
+    folder = _registry(options).resolve(options.engine)
+    html = options.out or Path(f"{Path(options.engine).name or folder.resolve().name}.html")
     markdown = options.markdown or html.with_suffix(".md")
     write_sheet(folder, html=html, markdown=markdown)
     _say(f"wrote {html} and {markdown}")

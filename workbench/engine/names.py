@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 NAMES_FOLDER = ".names"
 ID_LENGTH = 64
 FOLDER_LENGTH = 20
+LEAST_PREFIX = 6
 _NAME = re.compile(r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|$))[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
+_PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _ID = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 128
 
@@ -35,6 +38,19 @@ def check_name(name: object) -> str:
         shown(name),
         "Choose another name, such as smollm2-fp32.",
     )
+
+
+def check_alias(name: object) -> str:
+    """Give back a name that may stand for an engine: admitted, and not to be mistaken for the start of an id.
+
+    Raises
+    ------
+    EngineError
+        If it is none.
+    """
+    if _PREFIX.fullmatch(check_name(name)):
+        raise EngineError("a name must not read as the start of an engine id", shown(name), "Choose another name.")
+    return str(name)
 
 
 def read_names(root: Path) -> dict[str, str]:
@@ -57,9 +73,9 @@ def write_name(root: Path, name: str, engine_id: str) -> None:
     Raises
     ------
     EngineError
-        If the name is not admitted, the id is none, or the folder of names is a link.
+        If the name is not admitted, reads as the start of an id, the id is none, or the folder of names is a link.
     """
-    check_name(name)
+    check_alias(name)
     if not _ID.fullmatch(engine_id):
         raise EngineError("an engine id must be 64 hexadecimal digits", shown(engine_id), "Use the id of a contract.")
     folder = root / NAMES_FOLDER
@@ -67,7 +83,7 @@ def write_name(root: Path, name: str, engine_id: str) -> None:
         folder.mkdir()
     if not _is_folder(folder):
         raise EngineError(f"{NAMES_FOLDER} must be a folder", "a link or a file", "Remove it by hand.")
-    scratch = folder / f".{name}.{os.getpid()}"
+    scratch = folder / f".{name}.{secrets.token_hex(8)}"
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
     try:
         os.write(handle, engine_id.encode("ascii"))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, parse_contract
-from workbench.engine.names import check_name, drop_names, folder_of, read_names, write_name
+from workbench.engine.archive import listed_files, pack, unpack
+from workbench.engine.contract import CONTRACT_FILE, Contract
+from workbench.engine.names import (
+    FOLDER_LENGTH,
+    LEAST_PREFIX,
+    check_alias,
+    drop_names,
+    folder_of,
+    read_names,
+    resolve_folder,
+    write_name,
+)
 from workbench.engine.opening import check_files, read_contract
+from workbench.engine.scratch import check_room, put_away, scratch_folder, settle, sweep, sync
 from workbench.errors import EngineError, EngineRefused, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LEAST_PREFIX = 6
-_MAX_FILES = 64
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -83,26 +90,28 @@ class Registry:
         EngineError
             If there is none, or more than one.
         """
-        named = read_names(self.root).get(word) if self.root.is_dir() else None
+        named = read_names(self.root).get(word)
         if named is not None:
-            return folder_of(self.root, named)
-        if len(word) >= _LEAST_PREFIX and set(word) <= _HEX:
-            fits = [e.folder for e in self.entries() if e.contract and e.contract.engine_id.startswith(word)]
+            return self._named(word, named)
+        if len(word) >= LEAST_PREFIX and set(word) <= _HEX:
+            fits = [folder for folder, engine_id in self._ids() if engine_id.startswith(word)]
             if len(fits) == 1:
                 return fits[0]
             if fits:
                 raise EngineError("an engine id must be unambiguous", f"{len(fits)} begin so", "Give more of it.")
-        path = Path(word)
+        path = resolve_folder(Path(word))
         if (path / CONTRACT_FILE).is_file():
             return path
         known = ", ".join([*read_names(self.root), *(f.name for f in self._folders())][:20]) or "none"
         raise EngineError(
-            "an engine must be given by name, id of six digits or more, or folder", shown(word), f"There are: {known}."
+            "an engine must be given by name, id of six digits or more, or folder",
+            shown(word),
+            f"There are: {known}.",
         )
 
     def name(self, name: str, word: str) -> None:
         """Let a name stand for an engine of this registry."""
-        check_name(name)
+        check_alias(name)
         folder = self.resolve(word)
         contract = read_contract(folder)
         if folder.resolve() != folder_of(self.root, contract.engine_id).resolve():
@@ -123,18 +132,30 @@ class Registry:
         return contract
 
     def remove(self, word: str) -> tuple[Path, tuple[str, ...]]:
-        """Remove an engine of this registry and its names; give both."""
+        """Remove an engine of this registry and its names, or a name whose engine is gone; give both.
+
+        Raises
+        ------
+        EngineError
+            If it does not lie in this folder, or is a link.
+        """
+        named = read_names(self.root).get(word)
+        if named is not None and not folder_of(self.root, named).is_dir():
+            return folder_of(self.root, named), drop_names(self.root, named)
         folder = self.resolve(word)
         if folder.parent.resolve() != self.root.resolve() or folder.is_symlink():
             raise EngineError("an engine to be removed must lie in this folder", shown(word), "Remove it by hand.")
+        put_away(folder)
+        sweep(self.root)
+        return folder, self._drop_names(folder)
+
+    def children(self, word: str) -> tuple[Entry, ...]:
+        """Find the engines whose contracts name this one as their parent."""
         try:
-            names = drop_names(self.root, read_contract(folder).engine_id)
+            engine_id = read_contract(self.resolve(word)).engine_id
         except EngineRefused:
-            names = ()
-        doomed = self.root / f".removing-{folder.name}-{os.getpid()}"
-        folder.rename(doomed)  # gone at once; a crash leaves only what no listing shows
-        shutil.rmtree(doomed)
-        return folder, names
+            return ()
+        return tuple(entry for entry in self.entries() if entry.contract and entry.contract.parent == engine_id)
 
     def export(self, word: str, out: str | Path) -> Path:
         """Write a verified engine as one tar file, plain and the same bytes each time.
@@ -142,23 +163,13 @@ class Registry:
         Raises
         ------
         EngineError
-            If the file is already there.
+            If the file is already there, or cannot be written.
         EngineRefused
             If the engine is not what its contract says.
         """
         contract = self.verify(word)
-        folder, path = self.resolve(word), Path(out)
-        if os.path.lexists(path):
-            raise EngineError("the file of an export must be new", shown(path.name), "Choose another name.")
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with scratch.open("xb") as file, tarfile.open(fileobj=file, mode="w:", format=tarfile.PAX_FORMAT) as tar:
-                for name in (CONTRACT_FILE, *sorted(contract.files)):
-                    _add(tar, folder / name, name)
-            scratch.rename(path)
-        finally:
-            scratch.unlink(missing_ok=True)
-        return path
+        pack(self.resolve(word), contract, Path(out))
+        return Path(out)
 
     def import_(self, path: str | Path, *, expect: str | None = None) -> Path:
         """Take in an exported engine or a copied folder, checked against its contract before it is seen here.
@@ -179,24 +190,40 @@ class Registry:
         ------
         EngineRefused
             If anything is not as the contract says; nothing is left behind.
+        StoreFull
+            If the disk has no room for it; nothing is left behind.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        scratch = self.root / f".importing-{os.getpid()}"
-        scratch.mkdir()
-        try:
-            source = Path(path)
-            take = _copy_folder if source.is_dir() else _unpack
+        source = resolve_folder(Path(path))
+        with scratch_folder(self.root, "importing") as scratch:
+            take = _copy_folder if source.is_dir() else unpack
             take(source, scratch)
             contract = read_contract(scratch)
             if expect is not None and contract.engine_id != expect:
                 raise EngineRefused("the engine id must be the expected one", contract.engine_id, f"Expected {expect}.")
             check_files(scratch, contract)
+            for file in (*scratch.iterdir(), scratch):
+                sync(file)
             home = folder_of(self.root, contract.engine_id)
-            if not home.exists():
-                scratch.rename(home)
+            make_way(home)
+            settle(scratch, home)
             return home
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _named(self, name: str, engine_id: str) -> Path:
+        folder = folder_of(self.root, engine_id)
+        if not (folder / CONTRACT_FILE).is_file():
+            do = f"Import or build it again, or drop the name: workbench engines rm {name} --yes"
+            raise EngineError(f"the engine that {name} stands for must be there", f"no {folder.name}", do)
+        return folder
+
+    def _ids(self) -> Iterator[tuple[Path, str]]:
+        """Give each folder with its engine id; a damaged one with its name, which is the start of it."""
+        for entry in self.entries():
+            yield entry.folder, entry.folder.name if entry.contract is None else entry.contract.engine_id
+
+    def _drop_names(self, folder: Path) -> tuple[str, ...]:
+        ids = {held for held in read_names(self.root).values() if held[:FOLDER_LENGTH] == folder.name}
+        return tuple(name for engine_id in sorted(ids) for name in drop_names(self.root, engine_id))
 
     def _folders(self) -> Iterator[Path]:
         if not self.root.is_dir():
@@ -207,61 +234,31 @@ class Registry:
                 yield folder
 
 
-def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = path.stat().st_size, 0o644
-    with path.open("rb") as file:
-        tar.addfile(info, file)
-
-
-def _unpack(source: Path, into: Path) -> None:
-    """Write the members that the contract lists; the contract comes first, and nothing else is opened before it."""
-    do = "Use a file that `workbench engines export` wrote."
+def make_way(home: Path) -> None:
+    """Put a damaged engine away, so that a whole one of the same id can take its place."""
+    if home.is_symlink() or not home.is_dir():
+        return
     try:
-        with tarfile.open(source, mode="r:") as tar:
-            first = tar.next()
-            if first is None or first.name != CONTRACT_FILE or not first.isreg() or first.size > MAX_CONTRACT_BYTES:
-                raise EngineRefused(f"an exported engine must begin with {CONTRACT_FILE}", "something else", do)
-            data = _member(tar, first)
-            contract = parse_contract(data, where=CONTRACT_FILE)
-            _check_listed(contract)
-            (into / CONTRACT_FILE).write_bytes(data)
-            waiting = set(contract.files)
-            while (info := tar.next()) is not None:
-                if info.name not in waiting or not info.isreg():
-                    raise EngineRefused("an export must hold the listed files, once each", shown(info.name), do)
-                waiting.remove(info.name)
-                _write_member(tar, info, into / info.name)
-            if waiting:
-                raise EngineRefused("an export must hold every listed file", f"none of {sorted(waiting)}", do)
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise EngineRefused("an exported engine must be a whole tar file", type(error).__name__, do) from error
-
-
-def _check_listed(contract: Contract) -> None:
-    for name in contract.files:
-        check_name(name)
-    if len(contract.files) > _MAX_FILES:
-        raise EngineRefused(f"an engine may have {_MAX_FILES} files", str(len(contract.files)), "Build it again.")
-
-
-def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(info)
-    assert file is not None
-    return file.read()
-
-
-def _write_member(tar: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> None:
-    file = tar.extractfile(info)
-    assert file is not None
-    with path.open("xb") as out:
-        shutil.copyfileobj(file, out, 1 << 20)
+        check_files(home, read_contract(home))
+    except EngineRefused:
+        put_away(home)
 
 
 def _copy_folder(source: Path, into: Path) -> None:
     contract = read_contract(source)
-    _check_listed(contract)
-    for name in (CONTRACT_FILE, *contract.files):
-        if not stat.S_ISREG((source / name).lstat().st_mode):
-            raise EngineRefused(f"{name} must be a regular file", "a link or device", "Copy the files themselves.")
+    names = (CONTRACT_FILE, *sorted(listed_files(contract)))
+    for name in names:
+        if not _is_file(source / name):
+            raise EngineRefused(
+                f"{name} must be a regular file", "none, a link or a device", "Copy the files themselves."
+            )
+    check_room(into, sum((source / name).stat().st_size for name in names))
+    for name in names:
         shutil.copyfile(source / name, into / name, follow_symlinks=False)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
