@@ -7,10 +7,10 @@ import pytest
 from analysis_runs import make_run
 
 from workbench import compare
-from workbench.analysis.comparison import judge
 from workbench.analysis.drift import measure_drift
 from workbench.analysis.floors import CLAIM, Floor, Repeat, load_floor, metrics_of
 from workbench.analysis.joining import join_rows
+from workbench.analysis.judging import judge
 from workbench.analysis.repeating import make_floor
 from workbench.analysis.splitting import split_error
 from workbench.errors import AnalysisError

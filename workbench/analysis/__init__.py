@@ -20,7 +20,7 @@ _HOME = {
     "LearningCurve": "sweeping",
     "Lens": "lens",
     "NearRows": "neighbours",
-    "Probe": "probing",
+    "Probe": "probe",
     "Projection": "projection",
     "PromptPair": "pairs",
     "Sweep": "sweeping",
@@ -28,7 +28,7 @@ _HOME = {
     "align": "aligning",
     "churn": "churning",
     "cluster": "clustering",
-    "compare": "comparison",
+    "compare": "comparing",
     "debiased_linear_cka": "similarity",
     "find_neighbours": "neighbours",
     "find_prompts": "neighbours",
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from workbench.analysis.clustering import cluster as cluster
     from workbench.analysis.clustering import load_clusters as load_clusters
     from workbench.analysis.clustering import start_cluster as start_cluster
+    from workbench.analysis.comparing import compare as compare
     from workbench.analysis.comparison import Comparison as Comparison
-    from workbench.analysis.comparison import compare as compare
     from workbench.analysis.floors import Floor as Floor
     from workbench.analysis.floors import load_floor as load_floor
     from workbench.analysis.lens import Head as Head
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from workbench.analysis.neighbours import find_prompts as find_prompts
     from workbench.analysis.pairs import PromptPair as PromptPair
     from workbench.analysis.pairs import pair_prompts as pair_prompts
-    from workbench.analysis.probing import Probe as Probe
+    from workbench.analysis.probe import Probe as Probe
     from workbench.analysis.probing import fit_probe as fit_probe
     from workbench.analysis.projection import Projection as Projection
     from workbench.analysis.projection import load_projection as load_projection

@@ -130,7 +130,7 @@ def _cluster(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from workbench.analysis.comparison import compare
+    from workbench.analysis.comparing import compare
     from workbench.store import open_run
 
     made = compare(

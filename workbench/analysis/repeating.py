@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
-from workbench.analysis.comparison import compare
+from workbench.analysis.comparing import compare
 from workbench.analysis.floors import Floor, Repeat, metrics_of
 from workbench.analysis.results import run_id
 from workbench.errors import AnalysisError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.analysis.filing import load_arrays, provenance_from, save_arrays
+from workbench.analysis.probe import Probe
 from workbench.analysis.probe_scores import Calibration
-from workbench.analysis.probing import Probe
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.analysis.comparison import Comparison, compare
+from workbench.analysis.comparing import compare
 from workbench.analysis.results import Figures, Provenance, Result
 from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
+    from workbench.analysis.comparison import Comparison
     from workbench.store import Run
 
 

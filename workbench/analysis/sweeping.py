@@ -14,7 +14,7 @@ from workbench.analysis.crossval import held_out
 from workbench.analysis.folds import grouped_folds
 from workbench.analysis.labels import at_most, label_rows
 from workbench.analysis.probe_scores import scores_of
-from workbench.analysis.probing import FIT_ROWS, Probe, probe_states
+from workbench.analysis.probing import FIT_ROWS, probe_states
 from workbench.analysis.results import Figures, Provenance, Result, provenance
 from workbench.analysis.threads import SMALL_WIDTH, few_threads
 from workbench.errors import AnalysisError
@@ -24,6 +24,7 @@ from workbench.progress import Show, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from workbench.analysis.probe import Probe
     from workbench.store import Run
 
 

@@ -21,7 +21,7 @@ from workbench.errors import AnalysisError
 
 if TYPE_CHECKING:
     from workbench.analysis.labels import Task
-    from workbench.analysis.probing import Probe
+    from workbench.analysis.probe import Probe
     from workbench.analysis.sweeping import Sweep
     from workbench.index.blocks import F64, I64
     from workbench.store import Run
