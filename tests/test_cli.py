@@ -60,6 +60,33 @@ def test_build_and_inspect(golden, tmp_path, capsys):
     assert "token ids only" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--name", "Bad Name"], "must be 1 to 64 lower-case"),
+        (["--name", "c0ffee"], "start of an engine id"),
+        (["--sequence", "--precision", "int8"], "got --precision."),
+        (["--fast", "--keep", "*.down", "--option", "group=64"], "got --keep, --option."),
+        (["--fast", "--backend", "openvino"], "--fast chooses these itself"),
+        (["--sequence", "--name", "all"], "got --name."),
+        (["--once", "--within", "0.1"], "got --once, --within."),
+        (["--fast", "--within", "nan"], "--within must be a relative error above 0"),
+        (["--fast", "--within", "0"], "--within must be a relative error above 0"),
+        (["--positions=-1,0", "--precision", "fp7"], "the precision of backend onnxruntime"),
+    ],
+)
+def test_a_build_refuses_options_at_once_that_it_would_pass_over(golden, tmp_path, capsys, options, words):
+    into = tmp_path / "engines"
+    assert main(["build", str(golden / "tiny" / "llama"), "--into", str(into), *options]) == 2
+    assert words in capsys.readouterr().err
+    assert not into.exists() or not list(into.iterdir())
+
+
+def test_a_short_build_draws_no_bar(golden, tmp_path, capsys):
+    assert main(["build", str(golden / "tiny" / "llama"), "--into", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_inspect_describes_a_run(toy_run, capsys):
     assert main(["inspect", str(toy_run.path)]) == 0
     assert "complete" in capsys.readouterr().out

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from workbench.engine.recipe import Recipe
     from workbench.verbs import SubParsers
 
+WITHIN = 0.01
+
 EXAMPLES = {
     "demo": "workbench demo --out demo-output",
     "doctor": "workbench doctor",
@@ -66,7 +68,11 @@ def _add_build(verbs: SubParsers) -> None:
     build.add_argument("--into", type=Path, default=Path("engines"), help="folder of engines (default: engines)")
     build.add_argument("--precision", default="fp32", help="fp32, bf16, int8 and others (default: fp32)")
     build.add_argument("--tap", action="append", metavar="NAME", help="may be given again (default: final_norm)")
-    build.add_argument("--positions", default="last", help="all, last, mean, or offsets as 0,-1 (default: last)")
+    build.add_argument(
+        "--positions",
+        default="last",
+        help="all, last, mean, or offsets as 0,-1; a negative one first as --positions=-1,0 (default: last)",
+    )
     build.add_argument("--backend", default="onnxruntime", help="what runs the engine (default: onnxruntime)")
     build.add_argument("--max-tokens", type=int, default=128, help="longest prompt (default: 128)")
     build.add_argument("--keep", action="append", metavar="LAYER", help="layer that stays in float32, as '*.down'")
@@ -85,9 +91,7 @@ def _add_build(verbs: SubParsers) -> None:
     build.add_argument(
         "--once", action="store_true", help="with --sequence: write each plan once, without comparing a second build"
     )
-    build.add_argument(
-        "--within", type=float, default=0.01, help="largest mean relative error of --fast (default: 0.01)"
-    )
+    build.add_argument("--within", type=float, help=f"largest mean relative error of --fast (default: {WITHIN})")
     build.set_defaults(run=_build)
 
 
@@ -195,6 +199,7 @@ def _build(options: argparse.Namespace) -> int:
     from workbench.inspection import describe_engine
     from workbench.progress import steps
 
+    _check_build(options)
     if options.sequence or options.fast:
         return _build_many(options)
     with steps("build") as say:
@@ -206,6 +211,31 @@ def _build(options: argparse.Namespace) -> int:
         Registry(options.into).name(options.name, contract.engine_id)
     print(describe_engine(folder, contract))
     return 0
+
+
+def _check_build(options: argparse.Namespace) -> None:
+    """Refuse at once what would be passed over, or refused only after minutes of building."""
+    from workbench.engine.names import check_alias
+    from workbench.errors import ContractError
+
+    if options.name is not None:
+        check_alias(options.name)
+    many = "--sequence" if options.sequence else "--fast" if options.fast else ""
+    chosen = {
+        "--precision": options.precision != "fp32",
+        "--backend": options.backend != "onnxruntime",
+        "--keep": options.keep,
+        "--option": options.option,
+    }
+    useless = [flag for flag, given in chosen.items() if many and given]
+    useless += ["--name"] if options.sequence and options.name is not None else []
+    useless += ["--once"] if options.once and not options.sequence else []
+    useless += ["--within"] if options.within is not None and not options.fast else []
+    if useless:
+        what = f"build {many} chooses these itself" if many else "these belong to --sequence or --fast"
+        raise ContractError(f"the options of a build must go together: {what}", ", ".join(useless), "Leave them out.")
+    if options.within is not None and not 0 < options.within < float("inf"):
+        raise ContractError("--within must be a relative error above 0", str(options.within), "Write 0.01, say.")
 
 
 def _build_many(options: argparse.Namespace) -> int:
@@ -222,7 +252,9 @@ def _build_many(options: argparse.Namespace) -> int:
             rebuild = False if options.once else None
             built = build_sequence(recipe.checkpoint, options.into, rebuild=rebuild, progress=say, **rows)
         else:
-            best, built = build_fastest(recipe.checkpoint, options.into, within=options.within, progress=say, **rows)
+            best, built = build_fastest(
+                recipe.checkpoint, options.into, within=options.within or WITHIN, progress=say, **rows
+            )
     print("\n".join(lines_of(table_of(built))))
     if best is not None:
         if options.name:

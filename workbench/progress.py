@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -57,9 +58,14 @@ def steps(what: str, *, show: bool | Steps = True) -> Iterator[Steps]:
 
     shape = "{desc}: {elapsed}{postfix}"
     with tqdm(total=1.0, desc=what, delay=_DELAY_S, disable=not show, bar_format=shape, leave=True) as meter:
+        began, now = time.monotonic(), ""
 
         def say(step: str, share: float) -> None:
-            meter.set_postfix_str(f"{step} {share:.0%}" if share else step)
+            nonlocal now
+            late = time.monotonic() >= began + _DELAY_S
+            meter.set_postfix_str(f"{step} {share:.0%}" if share else step, refresh=late and step != now)
+            meter.update(0)  # draws when the delay is over and the last drawing is old enough
+            now = step
 
         yield say
 
