@@ -33,13 +33,11 @@ def check_tensors(session: Session, contract: Contract) -> None:
 
 
 def _check_tensor(row: TensorRow, dtype: str, sizes: tuple[int | None, ...]) -> None:
-    """Compare one tensor; an axis that the contract names by a number is of that size."""
+    """Compare one tensor; an axis whose size is fixed stands in the contract as that number."""
     if row.dtype != dtype:
         raise EngineRefused(f"{row.name} of the engine must be {row.dtype}", dtype, _REBUILD)
-    said = tuple(int(axis) if axis.isdecimal() else None for axis in row.axes)
-    agree = len(said) == len(sizes) and all(
-        None in (here, there) or here == there for here, there in zip(said, sizes, strict=True)
-    )
-    if not agree:
+    if len(row.axes) != len(sizes) or any(
+        axis != str(size) if size is not None else axis.isdecimal() for axis, size in zip(row.axes, sizes, strict=True)
+    ):
         live = ", ".join("any" if size is None else str(size) for size in sizes)
         raise EngineRefused(f"{row.name} of the engine must be [{', '.join(row.axes)}]", f"[{live}]", _REBUILD)
