@@ -1,11 +1,13 @@
 """Check the tap in a real source tree of TensorRT-LLM.
 
-    python -m workbench.engine.trtllm.check SOURCE_TREE --backend rtx     on any CPU: trace with and without the tap
+    python -m workbench.engine.trtllm.check SOURCE_TREE --backend rtx     on any CPU: trace, compute and compare both
     python -m workbench.engine.trtllm.check SOURCE_TREE --backend trt     on a GPU: build, run and compare both
+    ... --model CHECKPOINT --dtype bfloat16      with real weights, against the workbench's own engines of them
 
-The tree is copied, never written to; `trtllm-build` itself runs, with plain TensorRT and without TensorRT-LLM's
-compiled parts. Needs torch, transformers and the usual packages of TensorRT-LLM, and for `rtx` the package
-`tensorrt-rtx-cu13==1.4.*`, in the environment of this Python.
+The last line is the whole result as JSON. The tree is copied, never written to; `trtllm-build` itself runs, with plain
+TensorRT and without TensorRT-LLM's compiled parts. Needs torch, transformers and the usual packages of TensorRT-LLM,
+and for `rtx` the package `tensorrt-rtx-cu13==1.4.*`, in the environment of this Python. There nothing can be built for
+a card, so the outputs are computed from the networks, in float16 or float32.
 """
 
 from __future__ import annotations
@@ -17,13 +19,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.engine.trtllm.check.tracing import SEEN_FILE
+import numpy as np
+
+from workbench.engine.trtllm.check.judging import judge_states, rows_of
+from workbench.engine.trtllm.check.own import MAX_TOKENS, PRECISIONS
+from workbench.engine.trtllm.check.tracing import OUTPUTS_FILE, SEEN_FILE
 from workbench.engine.trtllm.finder import TAP_OUTPUT
 from workbench.engine.trtllm.patching import apply_patch, reverse_patch
 from workbench.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 Verdicts = list[tuple[str, bool, str]]
 BUILD_SECONDS = 540
@@ -36,46 +48,116 @@ def main() -> int:
     parser.add_argument("source_tree", type=Path)
     parser.add_argument("--backend", choices=("rtx", "trt"), required=True)
     parser.add_argument("--libraries", type=Path, help="folder of TensorRT's shared libraries")
-    parser.add_argument("--checkpoint", type=Path, help="in TensorRT-LLM's layout; default: a small random one")
-    parser.add_argument("--reference", type=Path, help="default: reference.npz of the checkpoint")
-    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float16", help="of the random checkpoint")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--model", help="checkpoint that the workbench reads; default: a small random one")
+    what.add_argument("--checkpoint", type=Path, help="one in TensorRT-LLM's layout")
+    parser.add_argument("--reference", type=Path, help="prompts and rows; default: made, or that of the checkpoint")
+    parser.add_argument("--own", action="append", default=[], help="backend of an own engine to compare with --model")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float16", help="of --model or the random one")
     parser.add_argument("--structural", action="store_true", help="also a version that no patch lists")
     parser.add_argument("--work", type=Path, help="keep copies, logs and engines here")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = given.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
-        verdicts = check_tree(given, work)
-    for what, holds, detail in verdicts:
-        sys.stdout.write(f"{'holds' if holds else 'FAILS'}  {what}: {detail}\n")
-    return int(not all(holds for _, holds, _ in verdicts))
+        result = check_tree(given, work)
+    for what_held, holds, detail in result["verdicts"]:
+        sys.stdout.write(f"{'holds' if holds else 'FAILS'}  {what_held}: {detail}\n")
+    short = {name: value for name, value in result.items() if name != "verdicts"}
+    sys.stdout.write(f"RESULT {json.dumps(short)}\n")
+    return int(not result["holds"])
 
 
-def check_tree(given: argparse.Namespace, work: Path) -> Verdicts:
+def check_tree(given: argparse.Namespace, work: Path) -> dict[str, Any]:
     """Copy the tree twice, patch one copy, build from both and compare."""
-    checkpoint = given.checkpoint
-    if checkpoint is None:
-        from workbench.engine.trtllm.check.toy import write_toy
-
-        checkpoint = write_toy(work / "checkpoint", dtype=given.dtype)
+    began = time.monotonic()
+    checkpoint, reference = prepare(given, work)
+    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    verdicts, own = own_rows(given, work, config["dtype"], reference)
+    reference = reference or work / "own-onnxruntime.npz"
     trees = {name: copy_tree(given.source_tree, work / f"tree-{name}") for name in ("plain", "patched")}
     states = (
         reverse_patch(trees["plain"], structural=given.structural),
         apply_patch(trees["patched"], structural=given.structural),
     )
-    verdicts: Verdicts = [
+    verdicts += [
         (f"the {name} copy", state.state == name, str(state)) for name, state in zip(trees, states, strict=True)
     ]
-    seen = {name: build(name, tree, checkpoint, given, work) for name, tree in trees.items()}
-    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    seen = {name: build(name, tree, checkpoint, reference, given, work) for name, tree in trees.items()}
     verdicts += compare_networks(seen["plain"], seen["patched"], config)
-    if given.backend == "trt":
-        from workbench.engine.trtllm.check.running import compare_on_card
+    found, outputs = run_both(given, work, reference)
+    more, figures = judge_states(outputs[TAP_OUTPUT], rows_of(reference), own, config["dtype"])
+    verdicts += found + more
+    result = {
+        "holds": all(holds for _, holds, _ in verdicts),
+        "version": seen["patched"]["version"],
+        "blob": states[1].blob,
+        "backend": given.backend,
+        "model": Path(given.model or given.checkpoint or "small random decoder").name,
+        "dtype": config["dtype"],
+        **figures,
+        "build_s": {name: part.get("build_s") for name, part in seen.items()},
+        "seconds": round(time.monotonic() - began, 1),
+        "verdicts": verdicts,
+    }
+    (work / "result.json").write_text(json.dumps(result | {"seen": seen}, indent=1), "utf-8")
+    return result
 
-        reference = given.reference or checkpoint / "reference.npz"
-        verdicts += compare_on_card(work / "plain", work / "patched", reference, given.libraries)
-    (work / "result.json").write_text(json.dumps({"verdicts": verdicts, "seen": seen}, indent=1), "utf-8")
-    return verdicts
+
+def prepare(given: argparse.Namespace, work: Path) -> tuple[Path, Path | None]:
+    """Give the checkpoint in TensorRT-LLM's layout, and the reference where it need not be made."""
+    if given.checkpoint:
+        return given.checkpoint, given.reference or given.checkpoint / "reference.npz"
+    if not given.model:
+        from workbench.engine.trtllm.check.toy import write_toy
+
+        checkpoint = write_toy(work / "checkpoint", dtype=given.dtype)
+        return checkpoint, given.reference or checkpoint / "reference.npz"
+    from workbench.checkpoint import open_checkpoint
+    from workbench.engine.trtllm.export import export_checkpoint
+
+    opened = open_checkpoint(given.model)
+    folder = work / "checkpoint"
+    export_checkpoint(opened.config, opened.weights, folder, dtype=given.dtype, max_positions=MAX_TOKENS)
+    return folder, given.reference
+
+
+def own_rows(
+    given: argparse.Namespace, work: Path, dtype: str, reference: Path | None
+) -> tuple[Verdicts, dict[str, NDArray[Any]]]:
+    """Run the workbench's own engines of `--model`, each in a process of its own."""
+    if not given.model:
+        return [], {}
+    verdicts: Verdicts = []
+    rows: dict[str, NDArray[Any]] = {}
+    for backend in dict.fromkeys(["onnxruntime", *given.own]):
+        out = work / f"own-{backend}.npz"
+        precision = PRECISIONS[dtype] if backend == "tensorrt" else "fp32"
+        command = [sys.executable, "-m", "workbench.engine.trtllm.check.own", given.model, str(out)]
+        command += ["--backend", backend, "--precision", precision]
+        command += ["--prompts", str(reference)] if reference else []
+        try:
+            run_child(command, work / f"own-{backend}.log", f"our engine on {backend}")
+        except EngineError as error:
+            if reference is None:
+                raise
+            verdicts.append((f"our engine on {backend} runs", False, error.got))
+            continue
+        with np.load(out) as data:
+            rows[str(data["engine"])] = rows_of(out)
+    return verdicts, rows
+
+
+def run_both(given: argparse.Namespace, work: Path, reference: Path) -> tuple[Verdicts, Mapping[str, NDArray[Any]]]:
+    """Give what both engines show: on the card, or computed from both networks."""
+    if given.backend == "trt":
+        from workbench.engine.trtllm.check.running import run_on_card
+
+        return run_on_card(work / "plain", work / "patched", reference, given.libraries)
+    outputs = {name: dict(np.load(work / name / OUTPUTS_FILE)) for name in ("plain", "patched")}
+    equal = outputs["plain"]["logits"].tobytes() == outputs["patched"]["logits"].tobytes()
+    found = f"{len(outputs['plain']['logits'])} prompts, computed from the networks"
+    return [("logits with and without the tap are bit-equal", equal, found)], outputs["patched"]
 
 
 def copy_tree(source: Path, target: Path) -> Path:
@@ -86,7 +168,9 @@ def copy_tree(source: Path, target: Path) -> Path:
     return target
 
 
-def build(name: str, tree: Path, checkpoint: Path, given: argparse.Namespace, work: Path) -> dict[str, Any]:
+def build(
+    name: str, tree: Path, checkpoint: Path, reference: Path, given: argparse.Namespace, work: Path
+) -> dict[str, Any]:
     """Build in a process of its own and return what was seen.
 
     Raises
@@ -101,18 +185,34 @@ def build(name: str, tree: Path, checkpoint: Path, given: argparse.Namespace, wo
     cache = work / "plain" / "timing.cache"
     if name == "patched" and cache.is_file():
         command += ["--input-timing-cache", str(cache.resolve())]
-    here = str(Path(__file__).parents[4])
-    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(  # noqa: S603
-        command, env=environment, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    (work / f"{name}.log").write_text(done.stdout + done.stderr, "utf-8")
-    if done.returncode:
-        last = (done.stdout + done.stderr)[-2000:]
-        raise EngineError(f"the build from the {name} tree must end well", last, "See the whole log with --work.")
+    if given.backend == "rtx":
+        command += ["--prompts-file", str(reference.resolve())]
+    run_child(command, work / f"{name}.log", f"the build from the {name} tree")
     seen: dict[str, Any] = json.loads((work / name / SEEN_FILE).read_text("utf-8"))
     return seen
+
+
+def run_child(command: list[str], log: Path, what: str) -> None:
+    """Run a command with this package importable, its output in `log`.
+
+    Raises
+    ------
+    EngineError
+        If it fails; the end of its log is quoted.
+    """
+    here = str(Path(__file__).parents[4])
+    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(  # noqa: S603
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
+    if done.returncode:
+        raise EngineError(f"{what} must end well", log.read_text("utf-8")[-2000:], "See the whole log with --work.")
 
 
 def compare_networks(plain: dict[str, Any], patched: dict[str, Any], config: dict[str, Any]) -> Verdicts:

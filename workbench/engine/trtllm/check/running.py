@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from workbench.engine.trtllm.check.judging import Verdict
+
 Arrays = dict[str, "NDArray[Any]"]
-TOLERANCE = {"float16": 0.01, "bfloat16": 0.05, "float32": 0.005}  # mean relative error; float32 runs in TF32
 
 
 class CardEngine:
@@ -77,33 +78,33 @@ class CardEngine:
         return {name: tensor.float().cpu().numpy() for name, tensor in results.items()}
 
 
-def compare_on_card(plain: Path, patched: Path, reference: Path, libraries: Path | None) -> list[tuple[str, bool, str]]:
-    """Run both engines over the reference prompts, together and each alone.
+def run_on_card(plain: Path, patched: Path, reference: Path, libraries: Path | None) -> tuple[list[Verdict], Arrays]:
+    """Run both engines over prompts, together and each alone.
 
     Parameters
     ----------
     plain, patched : Path
         Folders of the two engines.
     reference : Path
-        `.npz` with `input_ids` [prompt, column], `lengths` [prompt] and `final_norm` [prompt, column, d_model].
+        `.npz` with `input_ids` [prompt, column] and `lengths` [prompt].
     libraries : Path, optional
         Folder of TensorRT's libraries.
 
     Returns
     -------
-    list of (str, bool, str)
-        What was checked, whether it holds, and figures.
+    verdicts, outputs
+        What was checked, whether it holds, and figures; and the patched engine's `final_hidden_states` [token, d_model]
+        of the prompts, each alone.
     """
     tensorrt = load_tensorrt("trt", libraries)
     engines = {"plain": CardEngine(tensorrt, plain), "patched": CardEngine(tensorrt, patched)}
     part = engines["patched"].part
     with np.load(reference) as data:
-        table, lengths, states = data["input_ids"], data["lengths"], data["final_norm"]
-    batches = [
-        list(range(len(lengths)))[i : i + part.max_batch_size] for i in range(0, len(lengths), part.max_batch_size)
-    ]
-    batches += [[i] for i in range(len(lengths))]
-    equal, finite, errors, repeats = True, True, [], True
+        table, lengths = data["input_ids"], data["lengths"]
+    every = list(range(len(lengths)))
+    batches = [every[i : i + part.max_batch_size] for i in range(0, len(every), part.max_batch_size)]
+    batches += [[i] for i in every]
+    equal, finite, repeats, alone = True, True, True, []
     for batch in batches:
         sizes = lengths[batch]
         real = np.arange(table.shape[1]) < sizes[:, None]
@@ -112,14 +113,10 @@ def compare_on_card(plain: Path, patched: Path, reference: Path, libraries: Path
         again = engines["patched"].run(ids, sizes)
         equal &= outs["plain"]["logits"].tobytes() == outs["patched"]["logits"].tobytes()
         repeats &= all(again[name].tobytes() == array.tobytes() for name, array in outs["patched"].items())
-        got, want = real_rows(outs["patched"][TAP_OUTPUT], sizes, part=part), states[batch][real]
         finite &= bool(np.isfinite(outs["patched"][TAP_OUTPUT]).all())
-        errors.append(np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1))
-    error = np.concatenate(errors)
-    figures = f"mean relative error {error.mean():.2e}, worst token {error.max():.2e}, {len(error)} rows"
+        alone.append(real_rows(outs["patched"][TAP_OUTPUT], sizes, part=part))
     return [
         ("logits with and without the tap are bit-equal", equal, f"{len(batches)} batches"),
-        ("the tap is the state after the final norm", bool(error.mean() < TOLERANCE[part.dtype]), figures),
-        ("every value of the tap is finite", finite, "padding included"),
+        ("padded rows of the tap are finite too", finite, f"{len(batches)} batches"),
         ("a repeated pass gives the same bits", repeats, f"TensorRT {tensorrt.__version__}"),
-    ]
+    ], {TAP_OUTPUT: np.concatenate(alone[-len(every) :])}

@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from workbench.engine.trtllm.build_command import BuildOptions, build_arguments
 from workbench.engine.trtllm.check.bindings import load_tensorrt
+from workbench.engine.trtllm.check.evaluating import evaluate
 from workbench.engine.trtllm.check.stubs import install_stubs
+from workbench.engine.trtllm.engine_config import read_engine_config
+from workbench.engine.trtllm.inputs import prepare_inputs, real_rows
 
-SEEN_FILE = "seen.json"
+SEEN_FILE, OUTPUTS_FILE = "seen.json", "outputs.npz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,28 +45,32 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--input-timing-cache", type=Path)
+    parser.add_argument("--prompts-file", type=Path, help="with rtx: compute the network on these prompts")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     os.environ["TRT_LLM_NO_LIB_INIT"] = "1"  # TensorRT-LLM's own switch: no plugin library, no MPI
-    load_tensorrt(given.backend, given.libraries)
+    tensorrt = load_tensorrt(given.backend, given.libraries)
     seen: dict[str, Any] = {"stand_ins": install_stubs()}
     sys.path.insert(0, str(given.tree))
     seen["version"] = importlib.import_module("tensorrt_llm").__version__
-    trace(given, seen)
+    network = trace(given, seen)
+    if given.prompts_file:
+        compute(tensorrt, network, given)
     seen["stand_ins"] = sorted(set(seen["stand_ins"]))
     (given.out / SEEN_FILE).write_text(json.dumps(seen, indent=1, default=str), "utf-8")
 
 
-def trace(given: argparse.Namespace, seen: dict[str, Any]) -> None:
-    """Run `trtllm-build` and note the network that it hands to the builder."""
+def trace(given: argparse.Namespace, seen: dict[str, Any]) -> Any:
+    """Run `trtllm-build`, note the network that it hands to the builder, and give that network, weights included."""
     build = importlib.import_module("tensorrt_llm.commands.build")
     builder = importlib.import_module("tensorrt_llm.builder").Builder
-    plain = builder.build_engine
+    plain, kept = builder.build_engine, []
 
     def watched(self: Any, network: Any, *rest: Any, **options: Any) -> Any:
         seen.update(describe(network.trt_network), strongly_typed=network.strongly_typed)
+        kept.append(network)
         if given.backend == "rtx":
-            return None  # nothing here could build it for a card
+            self._trt_builder = _Unbuilt(self.trt_builder)
         start = time.monotonic()
         plan = plain(self, network, *rest, **options)
         seen.update(build_s=round(time.monotonic() - start, 2), plan_bytes=getattr(plan, "nbytes", None))
@@ -78,6 +87,39 @@ def trace(given: argparse.Namespace, seen: dict[str, Any]) -> None:
     sys.argv = list(command)
     seen["command"] = list(command[:1]) + [word for word in command[5:] if not word.startswith("/")]
     build.main()
+    if given.backend == "rtx":
+        (given.out / "rank0.engine").unlink(missing_ok=True)
+    return kept[-1]
+
+
+class _Unbuilt:
+    """The builder of a machine where nothing could be built for a card: all but the last step."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.builder, name)
+
+    def build_serialized_network(self, *_: Any) -> memoryview:
+        return memoryview(b"")
+
+
+def compute(tensorrt: Any, network: Any, given: argparse.Namespace) -> None:
+    """Compute the network's outputs on the CPU, prompts as the raw runtime would hand them over."""
+    part = read_engine_config(given.out)
+    with np.load(given.prompts_file) as data:
+        table, lengths = data["input_ids"], data["lengths"]
+    rows: dict[str, list[Any]] = {}
+    for first in range(0, len(lengths), part.max_batch_size):
+        sizes = lengths[first : first + part.max_batch_size]
+        real = np.arange(table.shape[1]) < sizes[:, None]
+        feeds = prepare_inputs(table[first : first + part.max_batch_size][real], sizes, part=part)
+        for name, output in evaluate(tensorrt, network.trt_network, feeds).items():
+            array = output.astype(np.float32)
+            rows.setdefault(name, []).append(real_rows(array, sizes, part=part) if array.ndim > 2 else array)
+    outputs: dict[str, Any] = {name: np.concatenate(parts) for name, parts in rows.items()}
+    np.savez(given.out / OUTPUTS_FILE, **outputs)
 
 
 def _arguments(given: argparse.Namespace, seen: dict[str, Any], layout: Any) -> tuple[str, ...]:
