@@ -381,6 +381,41 @@ def test_the_sheet_says_what_the_contract_says_and_escapes_it(toy_engines, tmp_p
     assert "\x1b" not in page + text
 
 
+def test_no_text_of_a_contract_becomes_a_command_of_the_sheet(toy_engines):
+    import shlex
+
+    from workbench.engine import onboarding
+
+    contract = toy_engines().contract
+    hostile = "x\nrm -rf /; $(reboot) `reboot`"
+    contract = contract.model_copy(
+        update={
+            "checkpoint": contract.checkpoint.model_copy(update={"name": hostile}),
+            "backend": contract.backend.model_copy(update={"name": hostile, "options": {hostile: hostile}}),
+            "precision": contract.precision.model_copy(update={"name": hostile}),
+            "taps": (hostile, "final_norm"),
+        }
+    )
+    for title, code in onboarding.calls_of(contract, "engines/x; reboot", (hostile,)):
+        if title == "From Python":
+            compile(code, title, "exec")
+            assert len(code.splitlines()) == 5
+            continue
+        lines = code.splitlines()
+        assert all(line.startswith(("# CHECKPOINT is x\\u000arm", "workbench ")) for line in lines), title
+        words = shlex.split(lines[-1])
+        assert words.count("--tap") == (2 if "build" in words else 0)
+        assert not {"rm", "reboot", "$(reboot)"} & set(words)
+
+
+def test_sheets_that_cannot_be_written_are_refused(toy_engines, tmp_path, capsys):
+    path = str(toy_engines().path)
+    assert main(["onboard", path, "--out", str(tmp_path / "sheet.md")]) == 2
+    assert "two files" in capsys.readouterr().err
+    assert main(["onboard", path, "--out", str(tmp_path / "nowhere" / "sheet.html")]) == 2
+    assert "sheets must be writable" in capsys.readouterr().err
+
+
 def test_the_rebuild_command_of_the_sheet_gives_the_same_engine(toy_checkpoint, tmp_path, capsys):
     import shlex
 

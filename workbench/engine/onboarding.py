@@ -8,6 +8,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from workbench.engine.opening import RECIPE_FILE, check_files, read_contract
+from workbench.errors import EngineError, shown
+from workbench.escaping import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +49,15 @@ def facts_of(contract: Contract) -> Sections:
 
 def calls_of(contract: Contract, place: str, keep: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Give the lines that use and rebuild the engine: a title and code each."""
-    rebuild = f"workbench build CHECKPOINT --into engines --backend {contract.backend.name}"
-    rebuild += f" --precision {contract.precision.name} --max-tokens {contract.limits.max_tokens}"
     rows = contract.positions
-    rebuild += f" --positions={rows if isinstance(rows, str) else ','.join(map(str, rows))}"
-    rebuild += "".join(f" --tap {tap}" for tap in contract.taps)
-    rebuild += "".join(f" --keep {shlex.quote(pattern)}" for pattern in keep)
+    words = ["workbench", "build", "CHECKPOINT", "--into", "engines", "--backend", contract.backend.name]
+    words += ["--precision", contract.precision.name, "--max-tokens", str(contract.limits.max_tokens)]
+    words += [f"--positions={rows if isinstance(rows, str) else ','.join(map(str, rows))}"]
+    words += [word for tap in contract.taps for word in ("--tap", tap)]
+    words += [word for pattern in keep for word in ("--keep", pattern)]
     for key, value in sorted(contract.backend.options.items()):
-        rebuild += f" --option {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+        words += ["--option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    rebuild = " ".join(shlex.quote(visible(word)) for word in words)
     python = "\n".join(
         (
             "import workbench as wb",
@@ -66,10 +69,10 @@ def calls_of(contract: Contract, place: str, keep: Sequence[str] = ()) -> tuple[
     )
     return (
         ("From Python", python),
-        ("From a shell", f"workbench extract prompts.csv --engine {place} --out runs/first"),
+        ("From a shell", f"workbench extract prompts.csv --engine {shlex.quote(place)} --out runs/first"),
         (
             "To build it again",
-            f"# CHECKPOINT is {contract.checkpoint.name}, digest {contract.checkpoint.digest}\n{rebuild}",
+            f"# CHECKPOINT is {visible(contract.checkpoint.name)}, digest {contract.checkpoint.digest}\n{rebuild}",
         ),
     )
 
@@ -238,13 +241,26 @@ def to_html(contract: Contract, place: str, keep: Sequence[str] = ()) -> str:
 
 
 def write_sheet(folder: Path, *, html: Path, markdown: Path) -> None:
-    """Write both sheets of an engine folder, beside each other."""
+    """Write both sheets of an engine folder.
+
+    Raises
+    ------
+    EngineError
+        If the two are one file, or cannot be written.
+    EngineRefused
+        If the engine is not what its contract says.
+    """
+    if html.resolve() == markdown.resolve():
+        raise EngineError("the two sheets must be two files", shown(html.name), "Give --out and --markdown apart.")
     contract = read_contract(folder)
     place = f"engines/{folder.name}"
     check_files(folder, contract)
     keep = tuple(map(str, json.loads((folder / RECIPE_FILE).read_bytes()).get("keep", ())))
-    html.write_text(to_html(contract, place, keep), encoding="utf-8")
-    markdown.write_text(to_markdown(contract, place, keep), encoding="utf-8")
+    try:
+        html.write_text(to_html(contract, place, keep), encoding="utf-8")
+        markdown.write_text(to_markdown(contract, place, keep), encoding="utf-8")
+    except OSError as error:
+        raise EngineError("the sheets must be writable", error.strerror or "", "Choose another folder.") from error
 
 
 def _tag(name: str, text: str) -> str:
