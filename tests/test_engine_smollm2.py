@@ -19,6 +19,7 @@ def checkpoint():
     [
         ("onnxruntime", "fp32", (), 1e-5, 1.01),
         ("onnxruntime", "int4-grid", (), 0.05, 0.25),
+        ("onnxruntime", "int4", (), 0.15, 0.25),
         ("onnxruntime", "bf16", (), 0.02, 1.01),
         ("onnxruntime", "fp8", ("*.down",), 0.08, 1.01),
         ("openvino", "bf16", (), 0.02, 1.01),
