@@ -2,6 +2,7 @@
 
     python patches/check.py GIT_DIR ...                      check every patch whose file one of these histories holds
     python patches/check.py --make VERSION COMMIT GIT_DIR    write a new patch from a commit
+    python patches/check.py --table                          write the table of README.md from the patches
 
 Only git objects are read; nothing of TensorRT-LLM is run or kept.
 """
@@ -64,7 +65,27 @@ def make(version: str, commit: str, folder: Path, origin: str) -> None:
         count=len(TAP_IN_PLACE),
         added="\n".join("+" + added for added in TAP_IN_PLACE),
     )
-    (ROOT / "patches" / f"v{version}.patch").write_text(text, "utf-8")
+    file = ROOT / "patches" / f"v{version}.patch"
+    if file.exists():
+        sys.exit(f"{file.name} exists; remove it first")
+    file.write_text(text, "utf-8")
+
+
+def row(patch: Patch) -> str:
+    """Give a patch's row of the table."""
+    before, after = patch.before[:12], patch.after[:12]
+    done = ", ".join(patch.checked)
+    return f"| {patch.version} | {patch.origin} `{patch.commit[:12]}` | `{before}` | `{after}` | {done} |"
+
+
+def write_table() -> None:
+    """Put every patch into the table of the README."""
+    file = ROOT / "patches" / "README.md"
+    lines = file.read_text("utf-8").splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if line.startswith("| --- ")) + 1
+    stop = next(i for i in range(start, len(lines)) if not lines[i].startswith("| "))
+    rows = [row(patch) + "\n" for patch in known_patches()]
+    file.write_text("".join(lines[:start] + rows + lines[stop:]), "utf-8")
 
 
 def check(patch: Patch, folders: list[Path]) -> str:
@@ -94,10 +115,16 @@ def check(patch: Patch, folders: list[Path]) -> str:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("git_dirs", nargs="+", type=Path)
+    parser.add_argument("git_dirs", nargs="*", type=Path)
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--make", nargs=2, metavar=("VERSION", "COMMIT"))
     parser.add_argument("--origin", default="release")
     arguments = parser.parse_args()
+    if arguments.table:
+        write_table()
+        return
+    if not arguments.git_dirs:
+        parser.error("name a git directory that holds commits of TensorRT-LLM")
     if arguments.make:
         make(*arguments.make, arguments.git_dirs[0], arguments.origin)
         return

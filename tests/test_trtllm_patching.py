@@ -143,7 +143,14 @@ def test_another_structure_is_refused_and_nothing_is_written(case: str, tmp_path
 
 def test_an_unlisted_blob_needs_the_structural_flag(tmp_path: Path) -> None:
     file = write_tree(tmp_path)
-    with pytest.raises(PatchRefused, match=f"0.16.0 37d6e748af65.*{blob_id(file.read_bytes())}.*--structural"):
+    with pytest.raises(PatchRefused, match=f"0.8.0 to 0.17.*; got {blob_id(file.read_bytes())}.*--structural"):
+        apply_patch(tmp_path)
+    version = file.parents[1] / "version.py"
+    version.write_text('__version__ = "0.16.0"\n')
+    with pytest.raises(PatchRefused, match=r"must be 37d6e748af65\w+ or, patched, d0039756e989\w+, .* 0\.16\.0; got"):
+        apply_patch(tmp_path)
+    version.write_text('__version__ = "1.2.0"\n')
+    with pytest.raises(PatchRefused, match=r"the tree says it is 1\.2\.0"):
         apply_patch(tmp_path)
     assert inspect_tree(tmp_path).state == "plain"
     assert apply_patch(tmp_path, structural=True).state == "patched"
@@ -229,9 +236,9 @@ def test_a_tree_without_the_file_is_refused(tmp_path: Path) -> None:
 
 def test_every_patch_adds_the_six_lines_and_names_its_commit() -> None:
     patches = known_patches()
-    assert len(patches) >= 13
+    assert len(patches) >= 26
     assert len({p.before for p in patches}) == len({p.after for p in patches}) == len(patches)
-    assert patches[0].version == "0.9.0"
+    assert patches[0].version == "0.8.0"
     assert patches[-1].version == "0.17.0.dev2024121700"
     for patch in patches:
         assert patch.file.name == f"v{patch.version}.patch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from workbench.engine.trtllm.versions import MODELING, Patch, known_patches
 from workbench.errors import PatchRefused
 
 MAX_SOURCE_BYTES = 8 << 20
+_VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,20 +156,35 @@ def _state(file: Path, source: bytes) -> TreeState:
     try:
         place = find_place(source)
     except PatchRefused as error:
-        return TreeState(file=file, blob=blob, state="unlike", reason=str(error))
+        return TreeState(file=file, blob=blob, state="unlike", reason=f"{error.what}; got {error.got}")
     return TreeState(file=file, blob=blob, state="patched" if place.patched else "plain")
 
 
 def _admit(now: TreeState, *, structural: bool) -> None:
     if now.state == "unlike":
-        raise PatchRefused("the tap must have a place in this tree", now.reason, "Nothing was written.")
+        what, _, got = now.reason.rpartition("; got ")
+        raise PatchRefused(what, got, "Nothing was written. Mark the output by hand and check it.")
     if now.patch is None and not structural:
-        versions = "; ".join(f"{p.version} {p.before[:12]}" for p in known_patches())
         raise PatchRefused(
-            f"the blob id of {MODELING.name} must be one that a patch lists ({versions})",
+            f"the blob id of {MODELING.name} must be {_wanted(now.file)}",
             f"{now.blob}, whose structure is the expected one",
             "Nothing was written. If this is the file of an official release, add --structural.",
         )
+
+
+def _wanted(file: Path) -> str:
+    """Name the ids that would do: those of the version that the tree says it is, where a patch lists it."""
+    patches = known_patches()
+    said = _VERSION.search(_text(file.parents[1] / "version.py"))
+    for patch in patches:
+        if said and patch.version == said[1]:
+            return f"{patch.before} or, patched, {patch.after}, since the tree says it is {patch.version}"
+    known = f"one of the {len(patches)} that patches/README.md lists, {patches[0].version} to {patches[-1].version}"
+    return f"{known} (the tree says it is {said[1]})" if said else known
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", errors="replace") if file.is_file() else ""
 
 
 def _expect(content: bytes, blob: str | None) -> None:

@@ -30,7 +30,7 @@ from workbench.engine.trtllm.check.own import MAX_TOKENS, PRECISIONS
 from workbench.engine.trtllm.check.tracing import OUTPUTS_FILE, SEEN_FILE
 from workbench.engine.trtllm.finder import TAP_OUTPUT
 from workbench.engine.trtllm.patching import apply_patch, reverse_patch
-from workbench.errors import EngineError
+from workbench.errors import EngineError, WorkbenchError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ DTYPES = {"float16": "HALF", "bfloat16": "BF16", "float32": "FLOAT"}
 
 
 def main() -> int:
-    """Run the check; exit status 0 if everything holds."""
+    """Run the check; exit status 0 if everything holds, 1 if not, 2 if it could not be checked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source_tree", type=Path)
     parser.add_argument("--backend", choices=("rtx", "trt"), required=True)
@@ -60,7 +60,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = given.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
-        result = check_tree(given, work)
+        try:
+            result = check_tree(given, work)
+        except WorkbenchError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
     for what_held, holds, detail in result["verdicts"]:
         sys.stdout.write(f"{'holds' if holds else 'FAILS'}  {what_held}: {detail}\n")
     short = {name: value for name, value in result.items() if name != "verdicts"}

@@ -150,10 +150,10 @@ class _Layers:
     def elementwise(self, layer: Any, a: Array, b: Array) -> Array:
         if _name(layer.op) == "DIV" and a.dtype.kind == "i":
             return np.trunc(a / b).astype(a.dtype)
-        return _pick(PAIRS, layer.op)(a, b)
+        return np.asarray(_pick(PAIRS, layer.op)(a, b))
 
     def unary(self, layer: Any, x: Array) -> Array:
-        return _pick(SINGLES, layer.op)(x)
+        return np.asarray(_pick(SINGLES, layer.op)(x))
 
     def reduce(self, layer: Any, x: Array) -> Array:
         wide = _pick(SUMS, layer.op)(_wide(x), axis=_axes(layer.axes), keepdims=layer.keep_dims)
@@ -164,7 +164,7 @@ class _Layers:
         if "VECTOR" in modes:
             raise _unknown("a matrix product", "VECTOR")
         left, right = (x.swapaxes(-1, -2) if mode == "TRANSPOSE" else x for x, mode in zip((a, b), modes, strict=True))
-        return np.matmul(_wide(left), _wide(right)).astype(a.dtype)
+        return np.asarray(np.matmul(_wide(left), _wide(right)), a.dtype)
 
     def slice(self, layer: Any, x: Array, *given: Array | None) -> Array:
         if _name(layer.mode) not in ("DEFAULT", "STRICT_BOUNDS"):
