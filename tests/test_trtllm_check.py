@@ -132,6 +132,13 @@ PLAIN: dict[str, Any] = {
     "version": "0.16.0",
     "commands_parsed": ["--kv_cache_type disabled", "--kv_cache_type disabled"],
 }
+INT32 = ("input_ids", "position_ids", "attention_mask")
+ASKED = {
+    "plain": [{"name": name, "dtype": "INT32", "shape": [-1, -1]} for name in INT32]
+    + [{"name": "last_token_ids", "dtype": "INT32", "shape": [-1]}]
+}
+PLAIN["inputs_asked"] = ASKED
+OUR_TABLE = "our table has the inputs of layout plain"
 TAP = {"name": "final_hidden_states", "dtype": "HALF", "shape": [-1, -1, 64]}
 CONFIG = {"dtype": "float16", "hidden_size": 64}
 
@@ -158,6 +165,12 @@ def test_the_verdicts_hold_for_the_tap_alone() -> None:
         (lambda seen: seen["inputs"].append({"name": "x"}), "inputs are the same"),
         (lambda seen: seen["kinds"].update(CAST=1), "layers are the same"),
         (lambda seen: seen.update(plugin_layers=1), "no plugin is in it"),
+        (lambda seen: seen["inputs_asked"]["plain"].pop(), OUR_TABLE),
+        (
+            lambda seen: seen["inputs_asked"]["plain"][0].update(dtype="INT64"),
+            "our table has the inputs of layout plain",
+        ),
+        (lambda seen: seen["inputs_asked"]["plain"][0].update(shape=[-1]), OUR_TABLE),
     ],
 )
 def test_each_verdict_can_fail(change: Any, what: str) -> None:

@@ -164,5 +164,10 @@ def input_table(part: TensorRtLlmPart) -> tuple[InputSpec, ...]:
             f"kv_cache_type {part.kv_cache_type}",
             "Build with --kv_cache_type disabled, or run this engine through the executor of TensorRT-LLM.",
         )
-    specs = (spec for spec in INPUTS if part.layout in spec.layouts)
-    return tuple(spec for spec in specs if not spec.since or has(part.version, spec.since))
+    return inputs_for(part.layout, part.version)
+
+
+def inputs_for(layout: str, version: str) -> tuple[InputSpec, ...]:
+    """List the inputs of a layout in a version of TensorRT-LLM, without a cache."""
+    specs = (spec for spec in INPUTS if layout in spec.layouts)
+    return tuple(spec for spec in specs if not spec.since or has(version, spec.since))

@@ -27,8 +27,10 @@ import numpy as np
 
 from workbench.engine.trtllm.check.judging import judge_states, rows_of
 from workbench.engine.trtllm.check.own import MAX_TOKENS, PRECISIONS
-from workbench.engine.trtllm.check.tracing import OUTPUTS_FILE, SEEN_FILE
+from workbench.engine.trtllm.check.tracing import N_LAYERS_ASKED, OUTPUTS_FILE, SEEN_FILE
 from workbench.engine.trtllm.finder import TAP_OUTPUT
+from workbench.engine.trtllm.input_table import inputs_for
+from workbench.engine.trtllm.inputs import N_PERF_KNOBS
 from workbench.engine.trtllm.patching import apply_patch, reverse_patch
 from workbench.errors import EngineError, WorkbenchError
 
@@ -243,8 +245,22 @@ def compare_networks(plain: dict[str, Any], patched: dict[str, Any], config: dic
         ("inputs are the same", plain["inputs"] == patched["inputs"], str([row["name"] for row in plain["inputs"]])),
         ("layers are the same", plain["kinds"] == patched["kinds"], layers),
         ("no plugin is in it", patched["plugin_layers"] == 0, f"TensorRT-LLM {patched['version']}"),
+        *compare_inputs(patched["inputs_asked"], patched["version"]),
         ("packed and padded commands parse", len(patched["commands_parsed"]) == 2, patched["commands_parsed"][0]),
     ]
+
+
+def compare_inputs(asked: Mapping[str, list[dict[str, Any]]], version: str) -> Verdicts:
+    """Hold the table of inputs against those that upstream declares, layout by layout."""
+    sizes = {"layer": N_LAYERS_ASKED, "one": 1, "knob": N_PERF_KNOBS}
+    verdicts: Verdicts = []
+    for layout, rows in asked.items():
+        want = {s.name: [s.dtype, *(sizes.get(axis, -1) for axis in s.axes)] for s in inputs_for(layout, version)}
+        found = {row["name"]: [row["dtype"].lower(), *row["shape"]] for row in rows}
+        unlike = sorted(name for name in want.keys() | found.keys() if want.get(name) != found.get(name))
+        told = f"{len(found)} inputs" if not unlike else f"differing: {', '.join(unlike)}"
+        verdicts.append((f"our table has the inputs of layout {layout}", not unlike, told))
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -18,11 +19,12 @@ import numpy as np
 from workbench.engine.trtllm.build_command import BuildOptions, build_arguments
 from workbench.engine.trtllm.check.bindings import load_tensorrt
 from workbench.engine.trtllm.check.evaluating import evaluate
-from workbench.engine.trtllm.check.stubs import install_stubs
+from workbench.engine.trtllm.check.stubs import COMPILED, install_stubs
 from workbench.engine.trtllm.engine_config import read_engine_config
 from workbench.engine.trtllm.inputs import prepare_inputs, real_rows
 
 SEEN_FILE, OUTPUTS_FILE = "seen.json", "outputs.npz"
+N_LAYERS_ASKED = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,7 @@ def trace(given: argparse.Namespace, seen: dict[str, Any]) -> Any:
     builder.build_engine = watched
     if given.backend == "rtx":
         _without_gpu(build)
+    seen["inputs_asked"] = {layout: ask_inputs(layout, given.max_tokens) for layout in ("packed", "padded", "plain")}
     seen["commands_parsed"] = [_parses(build, _arguments(given, seen, layout)) for layout in ("packed", "padded")]
     extra = {"--log_level": "warning", "--cluster_key": "H100-SXM", "--profiling_verbosity": "detailed"}
     cache = {"--input_timing_cache": given.input_timing_cache, "--output_timing_cache": given.out / "timing.cache"}
@@ -120,6 +123,35 @@ def compute(tensorrt: Any, network: Any, given: argparse.Namespace) -> None:
             rows.setdefault(name, []).append(real_rows(array, sizes, part=part) if array.ndim > 2 else array)
     outputs: dict[str, Any] = {name: np.concatenate(parts) for name, parts in rows.items()}
     np.savez(given.out / OUTPUTS_FILE, **outputs)
+
+
+def ask_inputs(layout: str, max_tokens: int) -> list[dict[str, Any]]:
+    """Let upstream declare the inputs of an engine without a cache, which needs none of its plugins."""
+    builder = importlib.import_module("tensorrt_llm.builder").Builder()
+    mixin = importlib.import_module("tensorrt_llm.models.generation_mixin").GenerationMixin()
+    network = builder.create_network()
+    known = {
+        "max_batch_size": 2,
+        "max_beam_width": 1,
+        "max_input_len": max_tokens,
+        "max_seq_len": max_tokens,
+        "max_num_tokens": 2 * max_tokens,
+        "hidden_size": 64,
+        "num_kv_heads": 2,
+        "head_size": 16,
+        "num_layers": N_LAYERS_ASKED,
+        "kv_dtype": importlib.import_module("tensorrt").float16,
+        "kv_cache_type": importlib.import_module(COMPILED).KVCacheType.DISABLED,
+        "remove_input_padding": layout == "packed",
+        "use_gpt_attention_plugin": layout != "plain",
+        "num_heads": 4,
+        "dtype": importlib.import_module("tensorrt").float16,
+    }
+    wanted = inspect.signature(mixin.prepare_basic_inputs).parameters
+    with importlib.import_module("tensorrt_llm.network").net_guard(network):
+        mixin.prepare_basic_inputs(**{name: value for name, value in known.items() if name in wanted})
+    rows: list[dict[str, Any]] = describe(network.trt_network)["inputs"]
+    return rows
 
 
 def _arguments(given: argparse.Namespace, seen: dict[str, Any], layout: Any) -> tuple[str, ...]:
