@@ -92,6 +92,25 @@ def test_inspect_describes_a_run(toy_run, capsys):
     assert "complete" in capsys.readouterr().out
 
 
+def test_output_that_nobody_reads_is_no_error():
+    child = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    assert child.wait() == 141
+    child.stderr.close()
+
+
+def test_a_broken_pipe_of_the_work_itself_is_not_hidden(monkeypatch):
+    def broken():
+        raise BrokenPipeError
+
+    monkeypatch.setattr("workbench.doctor.examine", broken)
+    with pytest.raises(BrokenPipeError):
+        main(["doctor"])
+
+
 def test_a_refusal_is_one_line_without_traceback(tmp_path, capsys):
     assert main(["inspect", str(tmp_path / "nowhere")]) == 2
     err = capsys.readouterr().err

@@ -119,6 +119,16 @@ def test_unknown_precision_and_backend_name_those_that_exist(toy_checkpoint, tmp
         wb.build(wb.Recipe(checkpoint=toy_checkpoint, backend="../x"), tmp_path)
 
 
+def test_a_runtime_that_computes_wrongly_is_not_ready(toy_checkpoint, copied, tmp_path, monkeypatch):
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "__version__", "1.26.9")
+    with pytest.raises(EngineError, match=r"onnxruntime must be ready; got version 1\.26\.9 .* Run: pip install"):
+        wb.build(wb.Recipe(checkpoint=toy_checkpoint), tmp_path / "engines")
+    with pytest.raises(EngineRefused, match="soft cap"):
+        wb.open_engine(copied)
+
+
 @pytest.mark.parametrize(
     ("prompts", "text"),
     [

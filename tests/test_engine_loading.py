@@ -1,5 +1,6 @@
 """Loading: every tampered folder is refused before the runtime sees a byte; a trial in a process that may die."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from workbench.canonical import canonical_json, digest_of
+from workbench.cli import main
 from workbench.engine import opening, trial
 from workbench.engine.backends import onnxruntime as backend
+from workbench.engine.backends.protocol import get_backend
 from workbench.engine.contract import CONTRACT_FILE, Contract, parse_contract
 from workbench.errors import EngineRefused
 
@@ -27,9 +31,31 @@ def copied(toy_engines, tmp_path):
 def spy(monkeypatch):
     """Everything through which bytes of an engine could reach a runtime."""
     seen = []
-    monkeypatch.setattr(backend, "load", seen.append)
+    for name in ("onnxruntime", "openvino"):
+        monkeypatch.setattr(get_backend(name), "load", seen.append)
     monkeypatch.setattr(opening, "run_trial", lambda folder, _contract: seen.append(folder))
     return seen
+
+
+@pytest.fixture(scope="module")
+def engine_kinds(tmp_path_factory, toy_checkpoint, golden):
+    """Engines that hold every kind of file: with a tokenizer, with scales, of another backend with its settings."""
+    from tokenizers import Tokenizer, models
+
+    root = tmp_path_factory.mktemp("kinds")
+    with_tokenizer = shutil.copytree(golden / "tiny" / "llama", root / "llama")
+    Tokenizer(models.WordLevel({str(i): i for i in range(200)}, unk_token="0")).save(str(root / "llama/tokenizer.json"))
+    kinds = (
+        (wb.open_checkpoint(with_tokenizer), "onnxruntime", "fp32"),
+        (toy_checkpoint, "onnxruntime", "int8-dynamic"),
+        (toy_checkpoint, "openvino", "int8"),
+    )
+    made = []
+    for checkpoint, name, precision in kinds:
+        if get_backend(name).available().ready:
+            recipe = wb.Recipe(checkpoint=checkpoint, precision=precision, backend=name, max_tokens=16)
+            made.append(wb.build(recipe, root / "engines").path)
+    return made
 
 
 def mutant(data, random):
@@ -50,30 +76,105 @@ def mutant(data, random):
     return bytes(changed) if bytes(changed) != data else data + b"\0"
 
 
-def test_ten_thousand_tampered_folders_are_refused_before_the_runtime_sees_them(copied, spy):
+def test_ten_thousand_tampered_folders_are_refused_before_the_runtime_sees_them(engine_kinds, tmp_path, spy):
     random = np.random.default_rng(12)
-    good = {path.name: path.read_bytes() for path in sorted(copied.iterdir())}
-    by_name = {name: MUTANTS // (4 * (len(good) - 1)) for name in good} | {CONTRACT_FILE: 0}
-    by_name[CONTRACT_FILE] = MUTANTS - sum(by_name.values())  # three in four: its parser has the most ways to go wrong
-    refused = 0
-    for name, count in by_name.items():
-        path = copied / name
-        handle = os.open(path, os.O_RDWR)
-        for _ in range(count):
-            data = mutant(good[name], random)
-            os.pwrite(handle, data, 0)
-            os.ftruncate(handle, len(data))
-            try:
-                wb.open_engine(copied)
-            except EngineRefused:
-                refused += 1
-        os.close(handle)
-        path.write_bytes(good[name])
+    names, refused = set(), 0
+    for kind in engine_kinds:
+        folder = shutil.copytree(kind, tmp_path / kind.name)
+        good = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        names |= set(good)
+        share = MUTANTS // len(engine_kinds) + (MUTANTS % len(engine_kinds) if kind is engine_kinds[0] else 0)
+        by_name = {name: share // (4 * (len(good) - 1)) for name in good} | {CONTRACT_FILE: 0}
+        by_name[CONTRACT_FILE] = share - sum(by_name.values())  # three in four: its parser can go wrong in most ways
+        refused += sum(damaged(folder, name, good[name], count, random) for name, count in by_name.items())
+        assert not spy
+        with pytest.raises(AttributeError):  # the spy is where the bytes of a good folder arrive
+            wb.open_engine(folder)
+        assert len(spy) > 0
+        spy.clear()
     assert refused == MUTANTS
-    assert not spy
-    with pytest.raises(AttributeError):  # the spy is where the bytes of a good folder arrive
-        wb.open_engine(copied)
-    assert spy
+    assert {"recipe.json", "tokenizer.json", "scales.json", "smoothing.safetensors", "selftest.safetensors"} <= names
+
+
+def damaged(folder, name, data, count, random):
+    """How many of `count` changes to one file are refused; the file is whole again afterwards."""
+    refused, path = 0, folder / name
+    handle = os.open(path, os.O_RDWR)
+    for _ in range(count):
+        changed = mutant(data, random)
+        os.pwrite(handle, changed, 0)
+        os.ftruncate(handle, len(changed))
+        try:
+            wb.open_engine(folder)
+        except EngineRefused:
+            refused += 1
+    os.close(handle)
+    path.write_bytes(data)
+    return refused
+
+
+DELETED = object()
+VALUES = (
+    DELETED,
+    None,
+    "",
+    "../x",
+    "\x1b[31m<script>",
+    -1,
+    0,
+    1 << 70,
+    1e308,
+    True,
+    [],
+    {},
+    [""],
+    {"a": 1},
+    "9" * 5000,
+)
+
+
+def fields(value, path=()):
+    """The path of every field of plain data."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from fields(value[key], (*path, key))
+
+
+def test_every_field_may_hold_anything_in_a_contract_sealed_again_and_nothing_crashes(
+    copied, toy_engines, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(opening, "remembered", lambda *_: True)  # the session of this process must bear it, not a child
+    good = toy_engines().contract.to_json()
+    paths = [path for path in fields(good) if path != ("digest",)]
+    assert len(paths) > 100
+    root = ["--in", str(copied.parent)]
+    random = np.random.default_rng(5)
+    for path in paths:
+        value = VALUES[random.integers(len(VALUES))]
+        plain = json.loads(json.dumps(good))
+        *there, last = path
+        part = plain
+        for key in there:
+            part = part[key]
+        if value is DELETED:
+            del part[last]
+        else:
+            part[last] = value
+        plain.pop("digest")
+        (copied / CONTRACT_FILE).write_bytes(canonical_json(plain | {"digest": digest_of(plain)}))
+        with contextlib.suppress(EngineRefused):
+            wb.open_engine(copied).run([np.array([1, 2, 3], dtype=np.int32)])
+        for words in (
+            ["engines", "list", *root],
+            ["engines", "show", str(copied), *root],
+            ["engines", "diff", str(copied), str(toy_engines().path), *root],
+            ["engines", "diff", str(toy_engines().path), str(copied), *root],
+            ["inspect", str(copied)],
+            ["onboard", str(copied), "--out", str(tmp_path / "sheet.html")],
+        ):
+            assert main(words) in (0, 1, 2), path
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err, (path, value)
 
 
 def test_a_contract_sealed_again_with_other_tensors_is_refused_by_the_live_engine(copied, toy_engines):

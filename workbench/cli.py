@@ -7,6 +7,8 @@ returns the exit code.
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ ROOMS = (
     "workbench.engine.trtllm.commands",
 )
 INTERRUPTED = 130
+CUT_SHORT = 141  # as the shell says of a program that SIGPIPE ended
 REFUSED = 2
 
 
@@ -57,19 +60,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 where it went well, 1 where a check failed, 2 where something was refused, 130 after Ctrl-C.
+        0 where it went well, 1 where a check failed, 2 where something was refused, 130 after Ctrl-C, 141 where the
+        reader of the output went away.
     """
     options = make_parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        code = int(options.run(options) or 0)
+        sys.stdout.flush()
     except WorkbenchError as error:
         if options.traceback:
             raise
         print(f"workbench {options.verb}: {visible(str(error))}", file=sys.stderr)
         return REFUSED
+    except BrokenPipeError:
+        if _is_read():
+            raise
+        return CUT_SHORT
     except KeyboardInterrupt:
         print(f"workbench {options.verb}: stopped; nothing half-written was left as finished", file=sys.stderr)
         return INTERRUPTED
+    return code
+
+
+def _is_read() -> bool:
+    """Whether someone reads the output still; where not (`head` has seen enough), the rest of it goes nowhere."""
+    try:
+        output = sys.stdout.fileno()
+        watch = select.poll()
+        watch.register(output, 0)
+        if not any(event & select.POLLERR for _, event in watch.poll(0)):
+            return True
+    except (OSError, AttributeError):  # no file, or a system without poll
+        return True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)  # else the interpreter would flush and complain
+    return False
 
 
 def visible(text: str) -> str:

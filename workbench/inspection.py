@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.contract import CONTRACT_FILE
+from workbench.escaping import visible
 
 if TYPE_CHECKING:
     from workbench.checkpoint import Checkpoint
@@ -111,7 +112,7 @@ def _checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _lines(**facts: str) -> str:
-    return "\n".join(f"{name:<11} {text}" for name, text in facts.items())
+    return "\n".join(f"{name:<11} {visible(text)}" for name, text in facts.items())
 
 
 def _json(value: object) -> str:

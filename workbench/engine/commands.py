@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.escaping import visible
 from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _contract(options: argparse.Namespace, word: str) -> Contract:
 
 
 def _say(*lines: str) -> None:
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(visible(line) for line in lines) + "\n")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -117,7 +118,7 @@ def _show(options: argparse.Namespace) -> int:
 
     contract = _contract(options, options.engine)
     if options.json:
-        _say(json.dumps(contract.to_json(), indent=2, sort_keys=True))
+        sys.stdout.write(json.dumps(contract.to_json(), indent=2, sort_keys=True) + "\n")
         return 0
     for title, facts in facts_of(contract):
         _say(title, *(f"  {name}: {text}" for name, text in facts), "")
@@ -145,8 +146,13 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _name(options: argparse.Namespace) -> int:
+    from workbench.engine.names import read_names
+
+    before = read_names(options.root).get(options.name)
     _registry(options).name(options.name, options.engine)
-    _say(f"{options.root / options.name} now stands for {_contract(options, options.name).engine_id[:20]}")
+    now = _contract(options, options.name).engine_id
+    moved = f", no longer for {before[:20]}" if before not in (None, now) else ""
+    _say(f"{options.root / options.name} now stands for {now[:20]}{moved}")
     return 0
 
 

@@ -61,16 +61,22 @@ PRECISIONS = {
     },
 }
 EMULATED = frozenset({"fp16", "bf16", "fp8"})  # float32 kernels that round: their speed would say nothing
+OLDEST = (1, 27)
 _PLAIN = frozenset({"fp32", "int8"})
 
 
 def available() -> Availability:
     """Say whether ONNX Runtime is here, and recent enough."""
+    do = "pip install --upgrade 'onnxruntime>=1.27'"
     try:
         import onnxruntime
     except ImportError as error:
-        return Availability(ready=False, version="", why=str(error), do="pip install 'onnxruntime>=1.27'")
-    return Availability(ready=True, version=onnxruntime.__version__, why="", do="")
+        return Availability(ready=False, version="", why=str(error), do=do)
+    version = str(onnxruntime.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        why = f"version {version} lets attention with a soft cap read masked positions"
+        return Availability(ready=False, version=version, why=why, do=do)
+    return Availability(ready=True, version=version, why="", do="")
 
 
 def prepare(recipe: Recipe, progress: Progress) -> None:
