@@ -57,15 +57,6 @@ class AddRmsNorm(OpRun):
         return total, (total / np.sqrt((total**2).mean(-1, keepdims=True) + eps) * scale).astype(x.dtype)
 
 
-class RmsNorm(OpRun):
-    op_domain = "workbench"
-
-    def _run(self, x, scale, width, wide, eps, step):
-        assert step == 0
-        assert x.shape[-1] == width
-        return ((x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * scale).astype(x.dtype),)
-
-
 def config(*, interleaved=False):
     inv_freq = tuple(float(f) for f in 1e4 ** (-np.arange(0, HEAD, 2) / HEAD))
     rope = Rope(dims=HEAD, inv_freq=inv_freq, interleaved=interleaved)
@@ -115,11 +106,11 @@ def evaluate(graph, feeds):
     for tensor in model.graph.initializer:
         if tensor.name in graph.initialisers:
             tensor.CopyFrom(onnx.numpy_helper.from_array(graph.initialisers[tensor.name].load(), tensor.name))
-    session = ReferenceEvaluator(model, new_ops=[RopeAttention, SiluGate, AddRmsNorm, RmsNorm])
+    session = ReferenceEvaluator(model, new_ops=[RopeAttention, SiluGate, AddRmsNorm])
     return dict(zip((output.name for output in model.graph.output), session.run(None, feeds), strict=True))
 
 
-@pytest.mark.parametrize("lowering", ["packed", "fused", "fused_gate", "fused_norm", "fused_scale"])
+@pytest.mark.parametrize("lowering", ["packed", "fused", "fused_gate", "fused_norm"])
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("positions", ["all", "last"])
 def test_own_operators_give_the_states_of_the_reference(weights, lowering, interleaved, positions):
@@ -148,12 +139,11 @@ def test_kernels_write_the_codes_where_a_product_alone_reads_them(weights):
     assert [sizes["codes"] for _, sizes in operators_of(model)] == [1, 1]
 
 
-@pytest.mark.parametrize(("lowering", "norm"), [("fused_norm", "AddRmsNorm"), ("fused_scale", "RmsNorm")])
-def test_a_norm_writes_codes_and_a_stream_of_the_precision(weights, lowering, norm):
-    graph = graph_of(weights, lowering)
+def test_a_norm_writes_codes_and_a_stream_of_the_precision(weights):
+    graph = graph_of(weights, "fused_norm")
     for precision, codes, wide in (("fp8", 1, 0), ("bf16", 0, 1)):
         model = narrow(graph, precision, ranges=ranges(graph)).model
-        found = [sizes for operator, sizes in operators_of(model) if operator == norm]
+        found = [sizes for operator, sizes in operators_of(model) if operator == "AddRmsNorm"]
         assert {"width": WIDTH, "wide": wide, "codes": codes} in found
         assert {"width": WIDTH, "wide": wide, "codes": 0} in found  # the final norm, which no product reads
 

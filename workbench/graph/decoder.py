@@ -8,7 +8,7 @@ from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.artefact import Graph
 from workbench.graph.contrib import OnnxRuntime
 from workbench.graph.emitter import Emitter
-from workbench.graph.fused import Fused, FusedGate, FusedNorm, FusedScale, Packed
+from workbench.graph.fused import Fused, FusedGate, FusedNorm, Packed
 from workbench.graph.linear import Linear, check_precision
 from workbench.graph.lowering import Opset23
 from workbench.graph.primitive import Primitive
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import DecoderConfig
     from workbench.checkpoint.weights import Weights
 
-KINDS: tuple[type[Opset23], ...] = (Opset23, Primitive, OnnxRuntime, Packed, Fused, FusedGate, FusedNorm, FusedScale)
+KINDS: tuple[type[Opset23], ...] = (Opset23, Primitive, OnnxRuntime, Packed, Fused, FusedGate, FusedNorm)
 LOWERINGS: dict[str, type[Opset23]] = {kind.name: kind for kind in KINDS}
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from workbench.checkpoint.config import Layer
 
 DOMAIN = "workbench"
-ATTENTION, GATE, ADD_NORM, NORM = "RopeAttention", "SiluGate", "AddRmsNorm", "RmsNorm"
-OWN = (ATTENTION, GATE, ADD_NORM, NORM)
+ATTENTION, GATE, ADD_NORM = "RopeAttention", "SiluGate", "AddRmsNorm"
+OWN = (ATTENTION, GATE, ADD_NORM)
 LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)
 
@@ -102,18 +102,3 @@ class FusedNorm(FusedGate):
         attributes: dict[str, Any] = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
         total, normed = self.emitter.ops(ADD_NORM, x, delta, scale, n=2, domain=DOMAIN, **attributes)
         return total, normed
-
-
-class FusedScale(FusedGate):
-    """Writes a norm as one own operator too, and leaves sums of the residual stream to the products before them."""
-
-    name: ClassVar[str] = "fused_scale"
-
-    def norm(self, x: str, name: str) -> str:
-        """Apply a norm over the last axis."""
-        config = self.config
-        if config.norm != "rms" or "norm" in config.biases or not config.norm_weight:
-            return super().norm(x, name)
-        scale = self.vector(f"{name}.weight")
-        attributes: dict[str, Any] = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
-        return self.emitter.op(NORM, x, scale, domain=DOMAIN, **attributes)

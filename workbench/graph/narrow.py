@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.artefact import WEIGHTS_FILE, LazyTensor
-from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, NORM, OWN
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.graph.artefact import Graph
 
 LARGEST = 30000.0  # fp16 ends at 65,504; only masks hold larger constants
-LOWERINGS = ("primitive", "packed", "fused", "fused_gate", "fused_norm", "fused_scale")
+LOWERINGS = ("primitive", "packed", "fused", "fused_gate", "fused_norm")
 _FLOAT = 1
 _TABLES = frozenset({ATTENTION})  # operators whose second and further inputs stay float32
 _POINTWISE = frozenset({"Mul", "Neg", "Split", "Concat", "Sigmoid", "Relu"})
@@ -268,8 +268,8 @@ class _Narrower:
     # Nodes --------------------------------------------------------------------------------------------------------
 
     def _node(self, node: Any) -> None:
-        if node.op_type in (ADD_NORM, NORM):
-            return self._own_norm(node)
+        if node.op_type == ADD_NORM:
+            return self._add_norm(node)
         wide = id_of(node) in self.islands or self._is_mean(node) or self._is_pointwise(node)
         kinds = {self.types[name] for name in node.input if name in self.types}
         if kinds == {_WIDE} and node.op_type in _MOVES and id_of(node).startswith("blocks."):
@@ -287,14 +287,13 @@ class _Narrower:
         self._copy(node, inputs, None if node.op_type in _INTEGERS_OUT else target)
         return None
 
-    def _own_norm(self, node: Any) -> None:
+    def _add_norm(self, node: Any) -> None:
         """Keep the stream in float32 where products are not quantised, as its sums are; the norm leaves narrow."""
         stream = _WIDE if self.kind.products is None else _NARROW
-        inputs = (stream, _NARROW, _WIDE) if node.op_type == ADD_NORM else (stream, _WIDE)
-        kinds = zip(node.input, inputs, strict=True)
+        kinds = zip(node.input, (stream, _NARROW, _WIDE), strict=True)
         self._copy(node, [self._typed(name, kind) for name, kind in kinds], None)
         next(a for a in self.nodes[-1].attribute if a.name == "wide").i = int(stream == _WIDE)
-        self.types.update(zip(node.output, (stream, _NARROW)[-len(node.output) :], strict=True))
+        self.types.update(zip(node.output, (stream, _NARROW), strict=True))
 
     def _casts_to_float(self, node: Any) -> bool:
         return node.op_type == "Cast" and any(a.name == "to" and a.i == _FLOAT for a in node.attribute)

@@ -74,13 +74,8 @@ def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping
     EngineError
         If Triton is not installed.
     """
-    made: list[Kernel] = []
-    for operator, sizes in wanted:
-        if operator == ATTENTION:
-            made += _attention(compute_capability, sizes)
-        else:
-            made.append((_gate if operator == GATE else _norm)(compute_capability, operator, sizes))
-    return tuple(made)
+    makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm}
+    return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
 
 
 def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
@@ -108,38 +103,36 @@ def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel
     return made
 
 
-def _gate(compute_capability: str, operator: str, sizes: Mapping[str, int]) -> Kernel:
+def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     constants = {"WIDTH": sizes["width"], "BLOCK": GATE_BLOCK, "CODES": sizes["codes"]}
     types = {"both": "*bf16", "out": _out(sizes), "levels": "fp32"}
-    return _compile(
+    made = _compile(
         compute_capability,
         ("silu_gate", types, constants, {"num_warps": GATE_WARPS}),
-        operator=operator,
+        operator=GATE,
         sizes=sizes,
         tile=0,
         programs_a_row=-(-sizes["width"] // GATE_BLOCK),
     )
+    return [made]
 
 
-def _norm(compute_capability: str, operator: str, sizes: Mapping[str, int]) -> Kernel:
+def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     block = 1 << (sizes["width"] - 1).bit_length()
     constants = {"WIDTH": sizes["width"], "BLOCK": block, "CODES": sizes["codes"]}
     stream = "*fp32" if sizes["wide"] else "*bf16"
-    types = {"x": stream, "scale": "*fp32", "out": _out(sizes), "eps": "fp32", "levels": "fp32"}
-    if operator == ADD_NORM:
-        types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream} | types
-    return _compile(
+    types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream, "out": _out(sizes)}
+    types |= {"eps": "fp32", "levels": "fp32"}
+    warps = min(NORM_WARPS, max(1, block // 256))
+    made = _compile(
         compute_capability,
-        ("add_rms_norm" if operator == ADD_NORM else "rms_norm", types, constants, {"num_warps": _norm_warps(block)}),
-        operator=operator,
+        ("add_rms_norm", types, constants, {"num_warps": warps}),
+        operator=ADD_NORM,
         sizes=sizes,
         tile=0,
         programs_a_row=1,
     )
-
-
-def _norm_warps(block: int) -> int:
-    return min(NORM_WARPS, max(1, block // 256))
+    return [made]
 
 
 def _out(sizes: Mapping[str, int]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import EngineError
-from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, NORM
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,6 @@ FIELDS: dict[str, dict[str, type[Any]]] = {
     },
     GATE: {"width": _WHOLE, "step": _REAL},
     ADD_NORM: {"width": _WHOLE, "wide": _WHOLE, "eps": _REAL, "step": _REAL},
-    NORM: {"width": _WHOLE, "wide": _WHOLE, "eps": _REAL, "step": _REAL},
 }
 
 
@@ -84,7 +83,7 @@ class Launcher:
         arguments: list[Any] = [ctypes.c_void_p(address) for address in addresses]
         if operator == ATTENTION:
             arguments += [ctypes.c_int32(tokens), ctypes.c_float(values["scale"])]
-        elif operator in (ADD_NORM, NORM):
+        elif operator == ADD_NORM:
             arguments.append(ctypes.c_float(values["eps"]))
         arguments += [ctypes.c_float(levels), *[ctypes.c_void_p(0)] * kernel.extra]
         rows = prompts if operator == ATTENTION else prompts * tokens
@@ -150,8 +149,6 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
             if operator == GATE:
                 return [kind.BF16, out]
             stream = kind.FLOAT if self.values["wide"] else kind.BF16
-            if operator == NORM:
-                return [stream, kind.FLOAT, out]
             return [stream, kind.BF16, kind.FLOAT, stream, out]
 
         def get_output_data_types(self, _input_types: Any) -> Any:
@@ -161,8 +158,6 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
             if operator == ADD_NORM:
                 return [trt.DimsExprs(inputs[0]), trt.DimsExprs(inputs[0])]
             out = trt.DimsExprs(inputs[0])
-            if operator == NORM:
-                return [out]
             width = self.values["heads"] * self.values["head_dim"] if operator == ATTENTION else self.values["width"]
             out[2] = builder.constant(width)
             return [out]

@@ -150,24 +150,8 @@ def add_rms_norm(
     both = tl.load(x + row + at, mask=real, other=0.0).to(tl.float32)
     both += tl.load(delta + row + at, mask=real, other=0.0).to(tl.float32)
     tl.store(total + row + at, both.to(total.dtype.element_ty), mask=real)
-    _store_norm(both, scale, out + row, eps, levels, WIDTH, BLOCK, CODES)
-
-
-@triton.jit
-def rms_norm(x, scale, out, eps, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES: tl.constexpr):
-    """Divide the stream [row, width] by the root of its mean square, and multiply with `scale`."""
-    row = tl.program_id(0).to(tl.int64) * WIDTH
-    at = tl.arange(0, BLOCK)
-    values = tl.load(x + row + at, mask=at < WIDTH, other=0.0).to(tl.float32)
-    _store_norm(values, scale, out + row, eps, levels, WIDTH, BLOCK, CODES)
-
-
-@triton.jit
-def _store_norm(values, scale, out, eps, levels, WIDTH: tl.constexpr, BLOCK: tl.constexpr, CODES: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    real = at < WIDTH
-    root = tl.sqrt(tl.sum(values * values, 0) / WIDTH + eps)
-    normed = values / root * tl.load(scale + at, mask=real, other=0.0)
+    root = tl.sqrt(tl.sum(both * both, 0) / WIDTH + eps)
+    normed = both / root * tl.load(scale + at, mask=real, other=0.0)
     if CODES:
         normed = tl.minimum(tl.maximum(normed * levels, -448.0), 448.0)
-    tl.store(out + at, normed.to(out.dtype.element_ty), mask=real)
+    tl.store(out + row + at, normed.to(out.dtype.element_ty), mask=real)
