@@ -10,6 +10,7 @@ import tarfile
 
 import pytest
 
+from workbench.canonical import canonical_json, digest_of
 from workbench.cli import main
 from workbench.engine import archive, names, scratch
 from workbench.engine.contract import contract_schema
@@ -122,6 +123,18 @@ def test_export_and_import_give_the_same_engine(registry, toy_engines, tmp_path)
     assert other.import_(toy_engines().path) == home
     with pytest.raises(EngineError, match="must be new"):
         registry.export("toy-fp32", path)
+
+
+def test_an_export_keeps_the_bytes_of_a_contract_that_others_wrote(registry, toy_engines, tmp_path):
+    plain = toy_engines().contract.to_json()
+    plain["build"]["seconds"] = 1  # a whole number, where this package writes 1.0
+    plain["of_the_future"] = {"x": [1, 2.50]}
+    del plain["digest"]
+    data = canonical_json(plain | {"digest": digest_of(plain)})
+    (registry.resolve("toy-fp32") / "contract.json").write_bytes(data)
+    home = Registry(tmp_path / "other").import_(registry.export("toy-fp32", tmp_path / "toy.tar"))
+    assert (home / "contract.json").read_bytes() == data
+    assert open_engine(home).contract.to_json()["of_the_future"] == {"x": [1, 2.5]}
 
 
 def members(path):
@@ -330,12 +343,35 @@ def test_differences_are_said_in_words(toy_engines):
         assert words in text
 
 
-def test_the_published_schema_is_that_of_the_contract(toy_engines):
-    import workbench.engine
+def published_schema():
+    from importlib.resources import files
 
-    path = next(iter(workbench.engine.__path__))
-    with open(f"{path}/contract.schema.json", encoding="utf-8") as file:  # noqa: PTH123
-        assert json.load(file) == contract_schema()
+    return json.loads((files("workbench.engine") / "contract.schema.json").read_text(encoding="utf-8"))
+
+
+def test_the_published_schema_is_that_of_the_contract():
+    assert published_schema() == contract_schema()
+
+
+def test_other_tools_can_hold_a_contract_against_the_published_schema(toy_engines):
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(published_schema())
+    schema = Draft202012Validator(published_schema())
+    for precision in ("fp32", "int8", "bf16"):
+        contract = toy_engines(precision).contract.to_json()
+        assert not list(schema.iter_errors(contract))
+        assert not list(schema.iter_errors(contract | {"schema_version": "1.9", "of_the_future": {"x": [1]}}))
+        for change in (
+            {"schema_version": "2.0"},
+            {"engine_id": "0f3a"},
+            {"positions": None},
+            {"limits": contract["limits"] | {"max_tokens": 0}},
+            {"files": {"model.onnx": "no digest"}},
+        ):
+            assert len(list(schema.iter_errors(contract | change))) > 0, change
+        for field in ("schema_version", "digest", "engine_id", "verification", "files"):
+            assert len(list(schema.iter_errors({k: v for k, v in contract.items() if k != field}))) > 0, field
 
 
 def test_every_action_of_the_command_works(registry, tmp_path, capsys):

@@ -316,7 +316,17 @@ def parse_contract(data: bytes, *, where: str) -> Contract:
 
 def contract_schema() -> dict[str, Any]:
     """Give the JSON Schema of the contract, as it is published in `contract.schema.json` of this package."""
-    return Contract.model_json_schema()
+    schema = Contract.model_json_schema()
+    schema["properties"]["schema_version"] = {
+        "pattern": rf"^{CONTRACT_SCHEMA.split('.', maxsplit=1)[0]}\.",
+        "type": "string",
+    }
+    schema["properties"]["digest"] = schema["properties"]["engine_id"] | {"title": "Digest"}
+    schema["required"] = ["schema_version", *schema["required"], "digest"]  # filled in where a contract is sealed
+    return schema | {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:contract:{CONTRACT_SCHEMA}",
+    }
 
 
 def _canonical(plain: object) -> bytes:
