@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from workbench.engine.trtllm.build_command import BuildOptions, build_arguments, quantize_arguments, shell_text
 from workbench.engine.trtllm.engine_config import TensorRtLlmPart, read_engine_config
-from workbench.engine.trtllm.executor import executor_settings, prompt_rows
+from workbench.engine.trtllm.executor import executor_configs, executor_settings, prompt_rows
 from workbench.engine.trtllm.releases import has, version_order
 from workbench.errors import ContractError, EngineError, EngineRefused
 
@@ -231,10 +232,8 @@ def test_the_shell_text_says_the_same() -> None:
 
 def test_executor_settings(tmp_path: Path) -> None:
     settings = executor_settings(make_part(tmp_path, version="0.21.0", build_config__kv_cache_type="PAGED"))
-    want = [{"name": "final_hidden_states", "gather_context": True}]
-    assert settings["output_config"]["additional_model_outputs"] == want
-    assert settings["executor_config"]["additional_model_outputs"] == want
-    assert settings["executor_config"]["kv_cache_config"] == {"enable_block_reuse": False}
+    assert settings["outputs"] == [{"name": "final_hidden_states", "gather_context": True}]
+    assert settings["kv_cache_config"] == {"enable_block_reuse": False}
     assert settings["executor_config"]["enable_chunked_context"] is False
     assert settings["doorbell"] is False
     json.dumps(settings)
@@ -242,6 +241,51 @@ def test_executor_settings(tmp_path: Path) -> None:
         executor_settings(make_part(tmp_path, version="0.16.0"))
     with pytest.raises(ContractError, match="without padding"):
         executor_settings(make_part(tmp_path, version="1.0.0", **{PLUGINS + "remove_input_padding": False}))
+
+
+class Taken(SimpleNamespace):
+    """Keyword arguments that a class of the executor was given."""
+
+
+class NewConfig:
+    """As `ExecutorConfig` of the newer versions: other arguments are a TypeError."""
+
+    additional_model_outputs = None
+
+    def __init__(
+        self, *, max_beam_width: Any, enable_chunked_context: Any, kv_cache_config: Any, additional_model_outputs: Any
+    ) -> None:
+        self.taken = additional_model_outputs
+
+
+class OldConfig:
+    """As `ExecutorConfig` of 0.17."""
+
+    additional_output_names = None
+
+    def __init__(
+        self, *, max_beam_width: Any, enable_chunked_context: Any, kv_cache_config: Any, additional_output_names: Any
+    ) -> None:
+        self.taken = additional_output_names
+
+
+OUTPUT = Taken(name="final_hidden_states", gather_context=True)
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(NewConfig, [OUTPUT]), (OldConfig, ["final_hidden_states"])])
+def test_the_executor_is_given_the_tap_in_the_words_of_its_version(tmp_path: Path, kind: Any, taken: Any) -> None:
+    settings = executor_settings(make_part(tmp_path, version="0.21.0", build_config__kv_cache_type="PAGED"))
+    names = ("AdditionalModelOutput", "KvCacheConfig", "OutputConfig")
+    module = SimpleNamespace(ExecutorConfig=kind, **dict.fromkeys(names, Taken))
+    config, output = executor_configs(settings, module)
+    assert config.taken == taken
+    assert output == Taken(exclude_input_from_output=True, additional_model_outputs=[OUTPUT])
+
+
+def test_an_executor_without_additional_outputs_is_refused(tmp_path: Path) -> None:
+    settings = executor_settings(make_part(tmp_path, version="0.21.0", build_config__kv_cache_type="PAGED"))
+    with pytest.raises(ContractError, match="ExecutorConfig must take additional_model_outputs"):
+        executor_configs(settings, SimpleNamespace(ExecutorConfig=Taken))
 
 
 def test_rows_of_the_executor_are_checked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,23 @@ def test_what_it_does_not_build_is_refused(recipe, changes, text):
         command_of(recipe(**changes), checkpoint_dir="a", output_dir="b")
 
 
+def test_a_build_whose_states_the_executor_would_not_give_is_told_so(capsys):
+    words = [
+        "trtllm",
+        "command",
+        str(Path(__file__).parent / "golden" / "tiny" / "llama"),
+        "--cache",
+        "paged",
+        "--runner",
+        "executor",
+    ]
+    words += ["--checkpoint-dir", "a", "--output-dir", "b", "--version"]
+    assert main([*words, "0.16.0"]) == 0
+    assert "gives no states" in capsys.readouterr().err
+    assert main([*words, "0.17.0"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_a_recipe_of_another_backend_is_refused(toy_checkpoint):
     with pytest.raises(ContractError, match="backend must be tensorrt_llm"):
         command_of(wb.Recipe(checkpoint=toy_checkpoint), checkpoint_dir="a", output_dir="b")
@@ -125,7 +143,8 @@ def test_the_vendor_executor_keeps_the_doorbell_off(recipe, folder):
         recipe(options=new), folder(version="0.20.0", build={"kv_cache_type": "PAGED", "max_seq_len": 65})
     )
     assert not made.doorbell
-    assert made.executor["output_config"]["additional_model_outputs"][0]["name"] == "final_hidden_states"
+    assert made.executor["outputs"] == [{"name": "final_hidden_states", "gather_context": True}]
+    assert made.executor["doorbell"] is False
     assert made.inputs == ()
     with pytest.raises(ContractError, match="executor must be of TensorRT-LLM"):
         make_contract(

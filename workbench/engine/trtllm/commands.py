@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from workbench.engine.trtllm.build_command import DTYPES, shell_text
 from workbench.engine.trtllm.patching import apply_patch, inspect_tree, reverse_patch
-from workbench.engine.trtllm.recipes import BACKEND, CHOICES, USUAL, command_of, conversion_of
+from workbench.engine.trtllm.recipes import BACKEND, CHOICES, USUAL, command_of, conversion_of, settings_of
+from workbench.engine.trtllm.releases import EXECUTOR_OUTPUTS_SINCE, has
 from workbench.verbs import add_verb
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ workbench patch TensorRT-LLM/ --reverse"""
 TRTLLM_EXAMPLES = """\
 workbench trtllm command MODEL --version 0.16.0 --precision bf16 --checkpoint-dir bf16 --output-dir engine
 workbench trtllm command MODEL --version 0.16.0 --precision fp8 --gemm-plugin --checkpoint-dir fp8 --output-dir engine
-workbench trtllm command MODEL --version 0.16.0 --cache paged --runner executor --checkpoint-dir c --output-dir engine
+workbench trtllm command MODEL --version 0.17.0 --cache paged --runner executor --checkpoint-dir c --output-dir engine
 workbench trtllm contract MODEL engine --version 0.16.0 --precision bf16
 workbench trtllm check engine"""
 
@@ -94,6 +95,12 @@ def run_command(given: argparse.Namespace) -> int:
     """
     recipe = _recipe(given)
     build = command_of(recipe, checkpoint_dir=given.checkpoint_dir, output_dir=given.output_dir)
+    settings = settings_of(recipe)
+    if settings["runner"] == "executor" and not has(settings["version"], EXECUTOR_OUTPUTS_SINCE):
+        sys.stderr.write(
+            f"note: the executor of TensorRT-LLM reads the tap from {EXECUTOR_OUTPUTS_SINCE} on; this build can be "
+            f"timed, but gives no states\n"
+        )
     before = conversion_of(recipe, model_dir=given.checkpoint, output_dir=given.checkpoint_dir)
     sys.stdout.write("\n\n".join(shell_text(part) for part in (before, build) if part) + "\n")
     return 0

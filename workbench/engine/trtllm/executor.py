@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.engine.trtllm.engine_config import TensorRtLlmPart
 
-CONTEXT_PREFIX = "context_"  # the executor names the prompt's rows so, and keeps the plain name for generated tokens
+CONTEXT_PREFIX = "context_"  # the executor names the prompt's rows so, and those of generated tokens otherwise
 
 
 def executor_settings(part: TensorRtLlmPart) -> dict[str, Any]:
@@ -35,9 +35,9 @@ def executor_settings(part: TensorRtLlmPart) -> dict[str, Any]:
     Returns
     -------
     dict
-        `executor_config` and `output_config`: keyword arguments of `ExecutorConfig` and `OutputConfig`. Each entry of
-        `additional_model_outputs` is one `AdditionalModelOutput`; the first versions of `ExecutorConfig` take
-        `additional_output_names` instead. `request`: keyword arguments of `Request`. `doorbell`: False.
+        `executor_config`, `kv_cache_config`, `output_config` and `request`: keyword arguments of the classes of these
+        names. `outputs`: those of each `AdditionalModelOutput`, which `OutputConfig` and `ExecutorConfig` must both be
+        given. `doorbell`: False. `executor_configs` makes the objects.
 
     Raises
     ------
@@ -56,19 +56,58 @@ def executor_settings(part: TensorRtLlmPart) -> dict[str, Any]:
             f"layout {part.layout}",
             "Build with --gpt_attention_plugin auto --remove_input_padding enable.",
         )
-    outputs = [{"name": TAP_OUTPUT, "gather_context": True}]
     return {
-        "executor_config": {
-            "max_beam_width": 1,
-            "enable_chunked_context": False,
-            "kv_cache_config": {"enable_block_reuse": False},
-            "additional_model_outputs": outputs,
-            "additional_output_names": [TAP_OUTPUT],
-        },
-        "output_config": {"exclude_input_from_output": True, "additional_model_outputs": outputs},
+        "executor_config": {"max_beam_width": 1, "enable_chunked_context": False},
+        "kv_cache_config": {"enable_block_reuse": False},
+        "output_config": {"exclude_input_from_output": True},
+        "outputs": [{"name": TAP_OUTPUT, "gather_context": True}],
         "request": {"max_tokens": 1, "streaming": False},
         "doorbell": False,
     }
+
+
+def executor_configs(settings: Mapping[str, Any], executor: Any) -> tuple[Any, Any]:
+    """Make the objects that TensorRT-LLM's executor and each of its requests are given.
+
+    Parameters
+    ----------
+    settings : mapping
+        From `executor_settings`, or `executor` of a contract.
+    executor : module
+        `tensorrt_llm.bindings.executor`.
+
+    Returns
+    -------
+    ExecutorConfig, OutputConfig
+        With the tap among the outputs. The first versions of `ExecutorConfig` are given its name alone.
+
+    Raises
+    ------
+    ContractError
+        If this executor knows no additional outputs.
+
+    Examples
+    --------
+    >>> import tensorrt_llm.bindings.executor as trtllm  # doctest: +SKIP
+    >>> config, output = executor_configs(read_contract("engine").executor, trtllm)  # doctest: +SKIP
+    >>> runner = trtllm.Executor("engine", trtllm.ModelType.DECODER_ONLY, config)  # doctest: +SKIP
+    """
+    kind = executor.ExecutorConfig
+    accepted = [name for name in ("additional_model_outputs", "additional_output_names") if hasattr(kind, name)]
+    if not accepted:
+        raise ContractError(
+            "ExecutorConfig must take additional_model_outputs or additional_output_names",
+            "neither",
+            f"Use TensorRT-LLM {EXECUTOR_OUTPUTS_SINCE} or newer.",
+        )
+    outputs = [executor.AdditionalModelOutput(**row) for row in settings["outputs"]]
+    names = [row["name"] for row in settings["outputs"]]
+    config = kind(
+        **settings["executor_config"],
+        kv_cache_config=executor.KvCacheConfig(**settings["kv_cache_config"]),
+        **{accepted[0]: names if accepted[0] == "additional_output_names" else outputs},
+    )
+    return config, executor.OutputConfig(**settings["output_config"], additional_model_outputs=outputs)
 
 
 def prompt_rows(outputs: Mapping[str, NDArray[Any]], *, length: int, part: TensorRtLlmPart) -> NDArray[Any]:
