@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -146,7 +147,44 @@ def tensorrt() -> list[str]:
         f"{build['host_bytes_with_mapped_pages_over_start'] / build['weight_bytes']:.2f} times.",
         "",
     ]
-    return lines + smollm2_on_a_card()
+    return lines + sequence_on_a_card(figures) + smollm2_on_a_card()
+
+
+def sequence_on_a_card(figures: dict[str, Any]) -> list[str]:
+    """Builds of one shape: what the cache takes, and how many prompts fit without it."""
+    cached = figures.get("engine bf16 with cache and one token")
+    if cached is None:
+        return []
+    rows = [
+        (
+            "bf16 with cache and one token",
+            f"{cached['on card']['tokens_per_second']:,} (nothing delivered)",
+            cached["cache_bytes"],
+        ),
+        *(
+            (f"{name}, states alone", f"{figures[f'engine {name}']['delivered']['256']['tokens_per_second']:,}", 0)
+            for name in ("bf16", "fp8")
+        ),
+    ]
+    lines = [
+        "The sequence of builds at that shape (memory of plan, scratch and buffers at 256 prompts; the largest batch",
+        "follows from what grows with it):",
+        "",
+        "| build | tokens per second | GB on the card | of it cache | largest batch |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    memory = figures["memory"]
+    for (name, rate, cache), key in zip(
+        rows, ("engine bf16 with cache and one token", "engine bf16", "engine fp8"), strict=True
+    ):
+        gigabytes, most = memory[key]["card_bytes_at_batch"] / 1e9, memory[key]["largest_batch_computed"]
+        lines.append(f"| {name} | {rate} | {gigabytes:.1f} | {f'{cache / 1e9:.1f}' if cache else 'none'} | {most:,} |")
+    return [*lines, ""]
+
+
+def share(error: float) -> str:
+    """Per cent, or the number itself where that would read as nothing."""
+    return f"{error:.1%}" if error >= 1e-3 else f"{error:.1e}"
 
 
 def smollm2_on_a_card() -> list[str]:
@@ -154,7 +192,7 @@ def smollm2_on_a_card() -> list[str]:
     if result is None:
         return []
     lines = [
-        f"SmolLM2-135M on the same card, real weights, all tokens into a run folder (`{result['command']}`):",
+        f"SmolLM2-135M on such a card, real weights, all tokens into a run folder (`{result['command']}`):",
         "",
         "| engine | error against float32, mean and worst token | tokens per second, end to end | card memory |",
         "| --- | --- | --- | --- |",
@@ -163,7 +201,7 @@ def smollm2_on_a_card() -> list[str]:
         error, whole = figures["error_against_float32"], figures["extraction"]["tokens_per_second"]
         kept = f", {figures['kept_layers']} matrices kept in bf16" if figures["kept_layers"] else ""
         lines.append(
-            f"| {name.split()[0]}{kept} | {error['mean']:.1%}, {error['worst']:.1%} | {whole:,} "
+            f"| {name.split()[0]}{kept} | {share(error['mean'])}, {share(error['worst'])} | {whole:,} "
             f"| {figures['card_bytes'] / 1e9:.2f} GB |"
         )
     return [
