@@ -333,9 +333,18 @@ def test_differences_are_said_in_words(toy_engines):
                 update={"kept_layers": ("blocks.1.down",), "scales_digest": "ab" * 32}
             ),
             "backend": small.backend.model_copy(update={"version": "0.1", "card": {"name": "H200"}, "target": "sm_90"}),
+            "limits": small.limits.model_copy(update={"prompts_per_pass": 8}),
+            "build": small.build.model_copy(update={"tools": small.build.tools | {"onnx": "0.9"}}),
         }
     )
     text = " ".join(differences(small, kept, names=("one", "two")))
+    assert "Largest pass, in prompts: any number in one, 8 in two." in text
+    assert f"Built with onnx {small.build.tools['onnx']} in one, 0.9 in two." in text
+    card = kept.backend.model_copy(update={"card": {"name": "H200", "driver": "580"}})
+    old = kept.backend.model_copy(update={"card": {"name": "H200", "driver": "570"}})
+    other = {"engine_id": "1" * 64}
+    cards = differences(kept.model_copy(update={"backend": card}), kept.model_copy(update={"backend": old} | other))
+    assert cards == ("Their recipes are equal; what was built from them is not.", "Card, driver: 580 in A, 570 in B.")
     for words in (
         "only in two: blocks.1.down", "none from calibration in one, abababababab in two", "0.1 in two",
         "no card in one, H200 in two", "for sm_90 in two",

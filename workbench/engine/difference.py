@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,15 +80,28 @@ def _runs_on(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
         yield f"Version of {x.name}: {x.version} in {one}, {y.version} in {two}."
     if x.target != y.target:
         yield f"Compiled for {x.target} in {one}, for {y.target} in {two}."
-    cards = tuple(str((part.card or {}).get("name", "no card")) for part in (x, y))
-    if cards[0] != cards[1]:
-        yield f"Card of the build: {cards[0]} in {one}, {cards[1]} in {two}."
+    yield from _cards(x.card or {}, y.card or {}, one, two)
+    if x.runs != y.runs:
+        yield f"Kernels at the build: {x.runs or 'not stated'} in {one}, {y.runs or 'not stated'} in {two}."
+    for tool in sorted(set(a.build.tools) | set(b.build.tools)):
+        left, right = a.build.tools.get(tool, "none"), b.build.tools.get(tool, "none")
+        if left != right:
+            yield f"Built with {tool} {left} in {one}, {right} in {two}."
     if x.machine != y.machine:
         yield f"Machine of the build: {x.machine} in {one}, {y.machine} in {two}."
     for key in sorted(set(x.options) | set(y.options)):
         left, right = x.options.get(key, "not set"), y.options.get(key, "not set")
         if left != right:
             yield f"Option {key}: {_short(left)} in {one}, {_short(right)} in {two}."
+
+
+def _cards(x: dict[str, Any], y: dict[str, Any], one: str, two: str) -> Iterator[str]:
+    left, right = str(x.get("name", "no card")), str(y.get("name", "no card"))
+    if left != right:
+        yield f"Card of the build: {left} in {one}, {right} in {two}."
+    for key in sorted((set(x) & set(y)) - {"name", "table_read_back"}):
+        if x[key] != y[key]:
+            yield f"Card, {key}: {_short(x[key])} in {one}, {_short(y[key])} in {two}."
 
 
 def _short(value: object) -> str:
@@ -109,10 +122,15 @@ def _emits(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
         yield f"Dtype of outputs: {left[changed[0]]} in {one}, {right[changed[0]]} in {two}, for {_few(changed)}."
     if (a.cache is None) != (b.cache is None):
         yield f"Only {one if a.cache else two} writes the key-value cache and one greedy token."
-    for field, words in (("max_tokens", "Longest prompt"), ("tokens_per_pass", "Largest pass")):
+    limits = (
+        ("max_tokens", "Longest prompt, in tokens"),
+        ("tokens_per_pass", "Largest pass, in tokens"),
+        ("prompts_per_pass", "Largest pass, in prompts"),
+    )
+    for field, words in limits:
         x, y = getattr(a.limits, field), getattr(b.limits, field)
         if x != y:
-            yield f"{words}: {x} tokens in {one}, {y} in {two}."
+            yield f"{words}: {x or 'any number'} in {one}, {y or 'any number'} in {two}."
 
 
 def _measured(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
@@ -126,5 +144,5 @@ def _measured(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
     if a.build.plan_bytes != b.build.plan_bytes:
         yield f"Size: {a.build.plan_bytes / 1e6:,.1f} MB in {one}, {b.build.plan_bytes / 1e6:,.1f} MB in {two}."
     speeds = (a.build.tokens_per_second, b.build.tokens_per_second)
-    if speeds[0] and speeds[1]:
+    if speeds[0] and speeds[1] and speeds[0] != speeds[1]:
         yield f"Speed at build: {speeds[0]:,.0f} tokens per second in {one}, {speeds[1]:,.0f} in {two}."
