@@ -17,6 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from workbench.checkpoint import open_checkpoint
+from workbench.cli import main
 from workbench.engine.trtllm.check.__main__ import compare_networks, copy_tree
 from workbench.engine.trtllm.check.toy import LENGTHS, write_toy
 from workbench.engine.trtllm.export import check_llama, export_checkpoint
@@ -110,6 +111,41 @@ def test_scaled_rotary_positions_are_not_exported(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(GOLDEN / "tiny" / "llama_rope_llama3")
     with pytest.raises(UnsupportedError, match="unscaled"):
         export_checkpoint(checkpoint.config, checkpoint.weights, tmp_path)
+
+
+class Failing(dict[str, Any]):
+    """Weights of which one cannot be read."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "blocks.1.down.weight":
+            raise OSError("cannot be read")
+        return super().__getitem__(name)
+
+
+def test_an_export_that_fails_leaves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = open_checkpoint(GOLDEN / "tiny" / "llama")
+    weights = dict(checkpoint.weights)
+    export_checkpoint(checkpoint.config, weights, tmp_path, max_positions=32)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(OSError, match="cannot be read"):
+        export_checkpoint(checkpoint.config, Failing(weights), tmp_path, max_positions=32)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == whole
+    monkeypatch.setattr("workbench.engine.trtllm.export._bytes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_checkpoint(checkpoint.config, weights, tmp_path, max_positions=32)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank0.safetensors"]
+    assert (tmp_path / "rank0.safetensors").read_bytes() == whole["rank0.safetensors"]
+
+
+def test_the_command_line_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, folder = str(GOLDEN / "tiny" / "llama"), tmp_path / "out"
+    assert main(["trtllm", "export", model, str(folder), "--precision", "fp16", "--max-tokens", "16"]) == 0
+    assert capsys.readouterr().out == f"{folder}\n"
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["dtype"], config["max_position_embeddings"]) == ("float16", 16)
+    assert main(["trtllm", "export", str(GOLDEN / "tiny" / "gpt2"), str(tmp_path / "no")]) == 2
+    assert "RMS norms" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -96,11 +95,11 @@ def test_what_it_does_not_build_is_refused(recipe, changes, text):
         command_of(recipe(**changes), checkpoint_dir="a", output_dir="b")
 
 
-def test_a_build_whose_states_the_executor_would_not_give_is_told_so(capsys):
+def test_a_build_whose_states_the_executor_would_not_give_is_told_so(toy_checkpoint, capsys):
     words = [
         "trtllm",
         "command",
-        str(Path(__file__).parent / "golden" / "tiny" / "llama"),
+        str(toy_checkpoint.path),
         "--cache",
         "paged",
         "--runner",

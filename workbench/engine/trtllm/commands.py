@@ -22,6 +22,7 @@ EXAMPLES = """workbench patch TensorRT-LLM/ --check
 workbench patch TensorRT-LLM/
 workbench patch TensorRT-LLM/ --reverse"""
 TRTLLM_EXAMPLES = """\
+workbench trtllm export MODEL bf16 --precision bf16
 workbench trtllm command MODEL --version 0.16.0 --precision bf16 --checkpoint-dir bf16 --output-dir engine
 workbench trtllm command MODEL --version 0.16.0 --precision fp8 --gemm-plugin --checkpoint-dir fp8 --output-dir engine
 workbench trtllm command MODEL --version 0.17.0 --cache paged --runner executor --checkpoint-dir c --output-dir engine
@@ -50,6 +51,12 @@ def add_commands(verbs: SubParsers) -> None:
     command.add_argument("--checkpoint-dir", required=True, help="converted checkpoint")
     command.add_argument("--output-dir", required=True, help="folder of the engine")
     command.set_defaults(run=run_command)
+    export = actions.add_parser("export", help="write a decoder of the llama kind as trtllm-build reads it")
+    export.add_argument("checkpoint", help="what the workbench reads")
+    export.add_argument("folder", type=Path, help="the checkpoint in TensorRT-LLM's layout")
+    export.add_argument("--precision", default="bf16", choices=[name for name in DTYPES if name != "fp8"])
+    export.add_argument("--max-tokens", type=int, default=128, help="longest prompt (default: 128)")
+    export.set_defaults(run=run_export)
     contract = actions.add_parser("contract", help="hold a finished engine against its recipe; write its contract")
     _add_recipe(contract)
     contract.add_argument("engine", type=Path, help="folder that trtllm-build wrote")
@@ -83,6 +90,29 @@ def _recipe(given: argparse.Namespace) -> Recipe:
         max_tokens=given.max_tokens,
         options={name: getattr(given, name) for name in ("version", *USUAL)},
     )
+
+
+def run_export(given: argparse.Namespace) -> int:
+    """Write a checkpoint in TensorRT-LLM's layout; returns the exit status.
+
+    Raises
+    ------
+    UnsupportedError
+        If the decoder is not of the llama kind.
+    """
+    from workbench.checkpoint import open_checkpoint
+    from workbench.engine.trtllm.export import export_checkpoint
+
+    opened = open_checkpoint(given.checkpoint)
+    folder = export_checkpoint(
+        opened.config,
+        opened.weights,
+        given.folder,
+        dtype=DTYPES[given.precision],
+        max_positions=given.max_tokens,
+    )
+    sys.stdout.write(f"{folder}\n")
+    return 0
 
 
 def run_command(given: argparse.Namespace) -> int:

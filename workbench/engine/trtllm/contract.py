@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench.canonical import canonical_json, digest_of
 from workbench.engine.contract import TensorRow
 from workbench.engine.hashing import sha256_of
+from workbench.engine.trtllm.blobs import written_beside
 from workbench.engine.trtllm.build_command import DTYPES
 from workbench.engine.trtllm.engine_config import TensorRtLlmPart, read_engine_config
 from workbench.engine.trtllm.executor import executor_settings
@@ -148,7 +149,8 @@ def _check_agreement(recipe: Recipe, settings: dict[str, Any], part: TensorRtLlm
 def write_contract(contract: TrtLlmContract, folder: Path | str) -> Path:
     """Write a contract beside the engine; an older one is replaced."""
     path = Path(folder) / CONTRACT_FILE
-    path.write_bytes(contract.to_bytes())
+    with written_beside(path) as file:
+        file.write(contract.to_bytes())
     return path
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.engine.trtllm.blobs import written_beside
 from workbench.engine.trtllm.engine_config import PLAIN_ROPE_BASE, ROPE_TABLE_FLAG
 from workbench.errors import UnsupportedError
 
@@ -65,11 +66,13 @@ def export_checkpoint(
         raise UnsupportedError(f"dtype must be one of {', '.join(TENSOR_DTYPES)}", dtype, "Choose one of them.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_config(config, dtype, max_positions), indent=1, sort_keys=True)
     tensors = {name: (dtype, array) for name, array in _tensors(config, weights).items()}
     tensors["embed_positions"] = ("float32", _rope_table(config, max_positions))
+    (folder / "config.json").unlink(missing_ok=True)  # without it the folder is no checkpoint
     write_safetensors(folder / "rank0.safetensors", tensors)
-    text = json.dumps(_config(config, dtype, max_positions), indent=1, sort_keys=True)
-    (folder / "config.json").write_text(text, "utf-8")
+    with written_beside(folder / "config.json") as file:
+        file.write(text.encode())
     return folder
 
 
@@ -205,7 +208,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, NDArray[np.fl
         at += size
     header = json.dumps(rows).encode()
     header += b" " * (-len(header) % 8)
-    with path.open("wb") as file:
+    with written_beside(path) as file:
         file.write(struct.pack("<Q", len(header)) + header)
         for dtype, array in tensors.values():
             file.write(_bytes(dtype, array))
