@@ -115,6 +115,7 @@ def test_an_older_config_without_a_cache_type_is_judged_by_its_plugins(tmp_path:
         ({"build_config__max_draft_len": 3}, "max_draft_len 3"),
         ({"build_config__max_prompt_embedding_table_size": 8}, "prompt tuning"),
         ({PLUGINS + "lora_plugin": "auto"}, "lora_plugin"),
+        ({PLUGINS + "manage_weights": True}, "plan must hold its weights; got manage_weights"),
         ({"build_config__max_input_len": 129}, "at most max_seq_len, 128; got 129"),
         ({PLUGINS + "gpt_attention_plugin": None}, "rotary base is ignored.*500000"),
         ({"build_config__kv_cache_type": "SPARSE"}, "kv_cache_type"),

@@ -55,6 +55,7 @@ class _Plugins(_Part):
     gpt_attention_plugin: str | None = None
     gemm_plugin: str | None = None
     lora_plugin: str | None = None
+    manage_weights: bool = False
     remove_input_padding: bool = False
     context_fmha: bool | int = False
     paged_kv_cache: bool | None = None
@@ -224,6 +225,7 @@ def _rules(config: _Config) -> list[tuple[bool, str, str, str]]:
             again,
         ),
         (build.max_prompt_embedding_table_size == 0, "prompt tuning must be off", "a prompt embedding table", again),
+        (not plugins.manage_weights, "the plan must hold its weights", "manage_weights", again),
         (plugins.lora_plugin is None, "lora_plugin must be off", str(plugins.lora_plugin), again),
         (
             build.max_input_len <= build.max_seq_len,
