@@ -72,6 +72,9 @@ def test_build_and_inspect(golden, tmp_path, capsys):
         (["--once", "--within", "0.1"], "got --once, --within."),
         (["--fast", "--within", "nan"], "--within must be a relative error above 0"),
         (["--fast", "--within", "0"], "--within must be a relative error above 0"),
+        (["--precision", "int8", "--keep", "*.donw"], "--keep must name a layer; got '*.donw'. Those of block 0 are"),
+        (["--precision", "fp7", "--keep", "head", "--keep", "*.down.weight"], "the precision of backend onnxruntime"),
+        (["--positions=-129"], "between -128 and 127"),
         (["--positions=-1,0", "--precision", "fp7"], "the precision of backend onnxruntime"),
     ],
 )

@@ -162,8 +162,10 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
                 repr(options.positions),
                 "Write 0,-1.",
             ) from None
+    checkpoint = open_checkpoint(options.checkpoint)
+    _check_keep(options.keep or (), checkpoint.weights.names())
     return Recipe(
-        checkpoint=open_checkpoint(options.checkpoint),
+        checkpoint=checkpoint,
         precision=options.precision,
         taps=tuple(options.tap or ("final_norm",)),
         positions=positions,
@@ -172,6 +174,19 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         keep=tuple(options.keep or ()),
         options=options_of(options.option or ()),
     )
+
+
+def _check_keep(patterns: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse a pattern that names no layer: a slip of the pen would quantise what was to be kept."""
+    from fnmatch import fnmatchcase
+
+    from workbench.errors import ContractError
+
+    layers = [*names, *(name.removesuffix(".weight") for name in names), "head"]
+    for pattern in patterns:
+        if not any(fnmatchcase(layer, pattern) for layer in layers):
+            some = ", ".join(name.removesuffix(".weight") for name in names if name.startswith("blocks.0."))
+            raise ContractError("--keep must name a layer", repr(pattern), f"Those of block 0 are {some}.")
 
 
 def options_of(words: Sequence[str]) -> dict[str, Any]:

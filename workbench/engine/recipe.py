@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from workbench.canonical import digest_of
+from workbench.canonical import canonical_json, digest_of
 from workbench.errors import ContractError
 from workbench.graph import check_taps
 
@@ -60,20 +61,15 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(cast("object", self.taps), str):
-            raise ContractError("taps must be a tuple of names", repr(self.taps), f"Write taps=({self.taps!r},).")
-        object.__setattr__(self, "taps", tuple(dict.fromkeys(self.taps)))
-        object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
-        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        if not hasattr(self.checkpoint, "config"):
+            got = type(self.checkpoint).__name__
+            raise ContractError("checkpoint must be an opened checkpoint", got, "Use open_checkpoint(path).")
+        object.__setattr__(self, "taps", _names("taps", self.taps))
+        object.__setattr__(self, "keep", tuple(sorted(_names("keep", self.keep))))
+        object.__setattr__(self, "options", MappingProxyType(_plain(self.options)))
         object.__setattr__(self, "positions", check_positions(self.positions))
         check_taps(self.checkpoint.config, self.taps)
-        limit = self.checkpoint.config.max_positions
-        if not 1 <= self.max_tokens <= limit:
-            raise ContractError(
-                f"max_tokens must lie between 1 and the {limit} positions of this checkpoint",
-                str(self.max_tokens),
-                "Choose a smaller limit, or another checkpoint.",
-            )
+        _check_lengths(self.max_tokens, self.checkpoint.config.max_positions, self.positions)
 
     def to_json(self) -> dict[str, Any]:
         """Give the recipe as plain data; the checkpoint is named by its digest, never by a path."""
@@ -94,6 +90,39 @@ class Recipe:
     def digest(self) -> str:
         """The sha256 of the recipe's canonical JSON."""
         return digest_of(self.to_json())
+
+
+def _names(field: str, names: object) -> tuple[str, ...]:
+    """Give different names in their order; a text alone would be taken apart into letters."""
+    if isinstance(names, list | tuple | set | frozenset) and all(isinstance(name, str) for name in names):
+        return tuple(dict.fromkeys(names))
+    raise ContractError(f"{field} must be a tuple of names", repr(names), f"Write {field}=({str(names)!r},).")
+
+
+def _plain(options: object) -> dict[str, Any]:
+    """Give a copy of options that a digest can name."""
+    try:
+        found = copy.deepcopy(dict(cast("Mapping[str, Any]", options)))
+        canonical_json(found)
+    except (TypeError, ValueError) as error:
+        raise ContractError("options must be a mapping of plain data", str(error), "Use texts and numbers.") from error
+    return found
+
+
+def _check_lengths(max_tokens: object, limit: int, positions: Positions) -> None:
+    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or not 1 <= max_tokens <= limit:
+        raise ContractError(
+            f"max_tokens must be a whole number between 1 and the {limit} positions of this checkpoint",
+            repr(max_tokens),
+            "Choose a smaller limit, or another checkpoint.",
+        )
+    beyond = [p for p in positions if not -max_tokens <= p < max_tokens] if isinstance(positions, tuple) else []
+    if beyond:
+        raise ContractError(
+            f"token offsets must lie between {-max_tokens} and {max_tokens - 1}, inside the longest prompt",
+            ", ".join(map(str, beyond)),
+            "Choose other positions, or a larger max_tokens.",
+        )
 
 
 def check_positions(positions: object) -> Positions:
