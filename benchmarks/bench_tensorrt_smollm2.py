@@ -69,7 +69,7 @@ def apart(ours, theirs):
     import workbench as wb
     from workbench.engine.verification import relative_errors
 
-    a, b = (wb.open_run(folder)["final_norm"] for folder in (ours, theirs))
+    a, b = (wb.open_run(folder).tap("final_norm") for folder in (ours, theirs))
     step = 65536
     errors = np.concatenate([relative_errors(a[i : i + step], b[i : i + step]) for i in range(0, len(a), step)])
     return {"rows": len(errors), "mean": float(errors.mean()), "worst": float(errors.max())}
@@ -82,7 +82,7 @@ def extraction(engine, folder, n):
     shutil.rmtree(folder, ignore_errors=True)
     prompts = wb.load_prompts(texts(n))
     start = time.perf_counter()
-    dtype = "float32" if engine.contract.precision.name == "fp32" else "bfloat16"
+    dtype = {"fp32": "float32", "fp16": "float16"}.get(engine.contract.precision.name, "bfloat16")
     run = wb.extract(prompts, engine, out=folder, dtype=dtype, progress=False)
     seconds = time.perf_counter() - start
     tokens = int(run.offsets[-1])
