@@ -34,8 +34,12 @@ def enum(name, *members):
     return IntEnum(name, members, start=0)
 
 
-def twin_api(calls, *, version="10.6.0", refuse=None):
-    """An `Api` whose module records every call in `calls`."""
+def twin_api(calls, *, version="10.6.0", refuse=None, weights="file"):
+    """An `Api` whose module records every call in `calls`.
+
+    `weights` says how they reach it: read by the parser from the `file`, or `mapped` into the network as constants, as
+    in 10.6, or `loaded` into the parser, as from 10.10 on.
+    """
 
     def note(name, *arguments):
         calls.append((name, *arguments))
@@ -94,7 +98,44 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             return len(self.model.graph.input)
 
         def get_input(self, index):
-            return self.model.graph.input[index]
+            value = self.model.graph.input[index]
+            dtype = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+            return SimpleNamespace(name=value.name, dtype=dtype)
+
+        @property
+        def num_layers(self):
+            return len(self.model.graph.node)
+
+        def get_layer(self, index):
+            return Layer(self.model.graph.node[index])
+
+        def add_constant(self, shape, weights):
+            note("add_constant", weights.address)
+            assert weights.count == np.prod(shape)
+            array = view(weights.address, shape, weights.dtype)
+            name = f"constant {len(self.model.graph.initializer)}"
+            self.model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(array), name))
+            return SimpleNamespace(name="", get_output=lambda _i: SimpleNamespace(name=name))
+
+        def remove_tensor(self, tensor):
+            assert not any(tensor.name in node.input for node in self.model.graph.node), tensor.name
+            if refuse != "remove":
+                self.model.graph.input.remove(next(v for v in self.model.graph.input if v.name == tensor.name))
+
+    class Layer:
+        def __init__(self, node):
+            self.node, self.num_inputs = node, len(node.input)
+
+        def get_input(self, index):
+            name = self.node.input[index]
+            return SimpleNamespace(name=name) if name else None
+
+        def set_input(self, index, tensor):
+            self.node.input[index] = tensor.name
+
+    class Weights:
+        def __init__(self, dtype, address, count):
+            self.dtype, self.address, self.count = dtype, address, count
 
     class OnnxParser:
         def __init__(self, network, _logger):
@@ -107,8 +148,34 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             self.network.model, self.network.folder = model, Path(path).parent
             return refuse != "parser"
 
+        def parse(self, data, path):
+            note("parse", Path(path).name)
+            self.network.model, self.network.folder = onnx.load_model_from_string(data), Path(path).parent
+            return True
+
         def get_error(self, _index):
             return SimpleNamespace(desc=lambda: "no importer for operator Foo")
+
+    class LoadingParser(OnnxParser):
+        def load_model_proto(self, data, path):
+            note("load_model_proto", Path(path).name)
+            self.parse(data, path)
+            self.open = {t.name: t for t in self.network.model.graph.initializer if t.external_data}
+            return True
+
+        def load_initializer(self, name, address, size_bytes):
+            note("load_initializer", address)
+            tensor = self.open.pop(name, None)
+            if tensor is None:
+                return False
+            array = view(address, tuple(tensor.dims), str(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)))
+            assert array.nbytes == size_bytes
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(array), name))
+            return True
+
+        def parse_model_proto(self):
+            note("parse_model_proto")
+            return not self.open
 
     class Builder:
         def __init__(self, logger):
@@ -134,7 +201,7 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
             if refuse == "builder":
                 self.logger.log(Severity.ERROR, "could not find any implementation")
                 return None
-            arrays = map_weights(network.model, network.folder / "weights.bin")
+            arrays = map_weights(network.model, network.folder / "weights.bin") if weights != "loaded" else {}
             for tensor in network.model.graph.initializer:
                 if tensor.name in arrays:
                     tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(arrays[tensor.name]), tensor.name))
@@ -250,10 +317,12 @@ def twin_api(calls, *, version="10.6.0", refuse=None):
         IProgressMonitor=IProgressMonitor,
         LayerInformationFormat=enum("LayerInformationFormat", "ONELINE", "JSON"),
         NetworkDefinitionCreationFlag=IntEnum("NetworkDefinitionCreationFlag", flags, start=1),
-        OnnxParser=OnnxParser,
+        INetworkDefinition=Network if weights == "mapped" else None,
+        OnnxParser=LoadingParser if weights == "loaded" else OnnxParser,
         ProfilingVerbosity=enum("ProfilingVerbosity", "LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         Runtime=Runtime,
         TensorIOMode=enum("TensorIOMode", "NONE", "INPUT", "OUTPUT"),
+        Weights=Weights,
         __version__=version,
     )
     return Api(trt=trt, name="tensorrt", version=version)

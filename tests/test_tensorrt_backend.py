@@ -7,9 +7,11 @@ import pytest
 from tensorrt_twin import TwinCuda, twin_api
 
 import workbench as wb
+from workbench.engine import plan_files
 from workbench.engine.backends import tensorrt as backend
 from workbench.engine.tensorrt import api as apis
 from workbench.engine.tensorrt import driver as drivers
+from workbench.engine.tensorrt import mapped
 from workbench.engine.tensorrt.limits import Limits
 from workbench.errors import ContractError, EngineError, EngineRefused
 
@@ -23,8 +25,9 @@ def calls():
 def card(monkeypatch, calls):
     """Put the stand-in where TensorRT and the driver would be; the answer changes what it is."""
 
-    def be(*, version="10.6.0", refuse=None, **facts):
-        api, driver = twin_api(calls, version=version, refuse=refuse), drivers.Driver(TwinCuda(**facts))
+    def be(*, version="10.6.0", refuse=None, weights="file", **facts):
+        api = twin_api(calls, version=version, refuse=refuse, weights=weights)
+        driver = drivers.Driver(TwinCuda(**facts))
         monkeypatch.setattr(apis, "load_api", lambda *_: api)
         monkeypatch.setattr(backend, "load_api", lambda *_: api)
         monkeypatch.setattr(drivers, "load_driver", lambda *_: driver)
@@ -101,6 +104,44 @@ def test_the_calls_are_those_of_tensorrt_10_6(card, calls, recipe, tmp_path):
     assert ("write", 0.5) in steps
 
 
+@pytest.mark.parametrize(
+    ("weights", "names"), [("mapped", ["parse", "add_constant"]), ("loaded", ["load_model_proto", "load_initializer"])]
+)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_weights_are_read_where_they_are_mapped(
+    card, calls, recipe, toy_engines, toy_ids, tmp_path, monkeypatch, weights, names, precision
+):
+    card(weights=weights)
+    monkeypatch.setattr(mapped, "LEAST", 1 << 10)
+    places, real = [], plan_files.map_weights
+
+    def watched(model, file):
+        arrays = real(model, file)
+        places.extend(array.ctypes.data for array in arrays.values())
+        return arrays
+
+    monkeypatch.setattr(plan_files, "map_weights", watched)
+    engine = wb.build(recipe(precision=precision), tmp_path)
+    called = [call[0] for call in calls]
+    assert [name for name in dict.fromkeys(called) if name in names] == names
+    assert "parse_from_file" not in called
+    read = {call[1] for call in calls if call[0] == names[1]}
+    assert read
+    assert read <= set(places)
+    expected, got = toy_engines(positions="last").run(toy_ids[:6]), engine.run(toy_ids[:6])
+    for tap, rows in expected.items():
+        scale = np.linalg.norm(rows, axis=1, keepdims=True)
+        assert np.abs((got[tap] - rows) / scale).max() < {"fp32": 2e-6, "fp16": 2e-3}[precision], tap
+
+
+def test_a_weight_that_stays_an_input_is_named(card, recipe, tmp_path, monkeypatch):
+    card(weights="mapped", refuse="remove")
+    monkeypatch.setattr(mapped, "LEAST", 1 << 10)
+    with pytest.raises(EngineError, match="every weight must become a constant; got "):
+        wb.build(recipe(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_card_memory_holds_any_shape_of_the_profile(card, recipe, tmp_path):
     session = wb.build(recipe(), tmp_path)._session
     assert session.scratch_bytes == 1000 * 16 * 32
@@ -169,12 +210,14 @@ def test_a_run_is_stored_end_to_end(card, recipe, toy_ids, toy_engines, tmp_path
     ],
 )
 def test_another_card_is_refused_before_the_plan_is_read(card, calls, recipe, tmp_path, here, text):
-    path = wb.build(recipe(), tmp_path).path
+    path = wb.build(recipe(positions=(0, -1), taps=("blocks.0.resid_post", "final_norm")), tmp_path).path
     card(**here)
     calls.clear()
     with pytest.raises(EngineRefused, match=text) as refusal:
         wb.open_engine(path)
-    assert "workbench build" in str(refusal.value)
+    rebuild = "workbench build CHECKPOINT --into engines --backend tensorrt --precision fp32 --max-tokens 32 "
+    rebuild += "--positions=0,-1 --tap blocks.0.resid_post --tap final_norm --option tokens_per_pass=256"
+    assert rebuild in str(refusal.value)
     assert not calls
 
 

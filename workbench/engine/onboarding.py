@@ -7,6 +7,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from workbench.engine.again import rebuild_command
 from workbench.engine.opening import RECIPE_FILE, check_files, read_contract
 from workbench.errors import EngineError, shown
 from workbench.escaping import visible
@@ -49,15 +50,7 @@ def facts_of(contract: Contract) -> Sections:
 
 def calls_of(contract: Contract, place: str, keep: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """Give the lines that use and rebuild the engine: a title and code each."""
-    rows = contract.positions
-    words = ["workbench", "build", "CHECKPOINT", "--into", "engines", "--backend", contract.backend.name]
-    words += ["--precision", contract.precision.name, "--max-tokens", str(contract.limits.max_tokens)]
-    words += [f"--positions={rows if isinstance(rows, str) else ','.join(map(str, rows))}"]
-    words += [word for tap in contract.taps for word in ("--tap", tap)]
-    words += [word for pattern in keep for word in ("--keep", pattern)]
-    for key, value in sorted(contract.backend.options.items()):
-        words += ["--option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    rebuild = " ".join(shlex.quote(visible(word)) for word in words)
+    rebuild = rebuild_command(contract, keep)
     python = "\n".join(
         (
             "import workbench as wb",

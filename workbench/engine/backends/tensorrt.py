@@ -201,7 +201,7 @@ def compile_graph(
     from workbench.engine.tensorrt.builder import LEVEL, build_engine
     from workbench.graph.artefact import WEIGHTS_FILE
 
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".graph-") as name:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".graph-") as name:
         work = Path(name)
         write_plan(graph, work)
         model = onnx.load_model_from_string((work / MODEL_FILE).read_bytes())
@@ -269,6 +269,7 @@ def admit(contract: Contract) -> None:
     EngineRefused
         With the field, what the contract says, what is here, and the command that rebuilds.
     """
+    from workbench.engine.again import rebuild_command
     from workbench.engine.tensorrt.card import check_card, read_card
     from workbench.engine.tensorrt.driver import load_driver
 
@@ -281,5 +282,5 @@ def admit(contract: Contract) -> None:
         built_version=part.version,
         version=load_api().version,
         free_bytes=driver.memory()[0],
-        rebuild=f"workbench build CHECKPOINT --backend tensorrt --precision {contract.precision.name}",
+        rebuild=rebuild_command(contract),
     )

@@ -112,13 +112,12 @@ def admit(contract: Contract) -> None:
     EngineRefused
         With what the contract says, what is here, and the command that rebuilds.
     """
+    from workbench.engine.again import command_elsewhere, rebuild_command
     from workbench.engine.tensorrt.card import check_card, read_card
     from workbench.engine.tensorrt.driver import load_driver
 
     part = contract.backend
     built = part.card or {}
-    rebuild = f"workbench build CHECKPOINT --backend tensorrt_rtx --precision {contract.precision.name}"
-    here = f"workbench build CHECKPOINT --precision {contract.precision.name}"
     try:
         driver = load_driver()
         driver.enter()
@@ -126,7 +125,7 @@ def admit(contract: Contract) -> None:
         raise EngineRefused(
             f"this engine needs a card of compute capability {built.get('compute_capability', '?')} ({part.target})",
             error.got,
-            f"Run it on a machine with such a card, or build for this one: {here}",
+            f"Run it on a machine with such a card, or build for this one: {command_elsewhere(contract)}",
         ) from error
     check_card(
         built,
@@ -134,7 +133,7 @@ def admit(contract: Contract) -> None:
         built_version=part.version,
         version=load_api(MODULE).version,
         free_bytes=driver.memory()[0],
-        rebuild=rebuild,
+        rebuild=rebuild_command(contract),
     )
 
 

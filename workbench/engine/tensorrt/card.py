@@ -89,17 +89,17 @@ def check_card(
     EngineRefused
         With the field, what the contract says and what is here.
     """
-    checks = (
-        ("compute capability", built["compute_capability"], card.compute_capability),
-        ("TensorRT version", built_version, version),
-    )
-    for field, expected, actual in checks:
-        if expected != actual:
-            raise EngineRefused(
-                f"{field} must be {expected}, that of the card it was built on ({built['name']})",
-                f"{actual} ({card.name})",
-                f"Build it again here: {rebuild}",
-            )
+    if built["compute_capability"] != card.compute_capability:
+        raise EngineRefused(
+            f"compute capability must be {built['compute_capability']}, that of the card it was built for "
+            f"({built['name']})",
+            f"{card.compute_capability} ({card.name})",
+            f"Build it again here: {rebuild}",
+        )
+    if built_version != version:
+        raise EngineRefused(
+            f"TensorRT version must be {built_version}, which built it", version, f"Build it again here: {rebuild}"
+        )
     if _number(card.cuda) < _number(str(built["cuda"])):
         raise EngineRefused(
             f"the driver must know CUDA {built['cuda']} or newer", card.cuda, f"Update the driver, or: {rebuild}"
