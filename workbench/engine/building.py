@@ -9,10 +9,11 @@ import shutil
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -63,17 +64,21 @@ if TYPE_CHECKING:
 _ROOM = 64 << 20
 
 
-class Wishes(TypedDict, total=False):
-    """What a build is asked for besides its recipe; none of it is part of the engine's identity."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """How a build is made and what it is called; none of it is part of the engine's identity.
 
-    parent: str | None
-    name: str | None
-    rebuild: bool | None
-    trial: bool
-
-
-class Wish(NamedTuple):
-    """The same with its defaults."""
+    Parameters
+    ----------
+    parent : str, optional
+        Id of the engine that it follows in a sequence of builds.
+    name : str, optional
+        What it is called in that sequence.
+    rebuild : bool, optional
+        Whether the plan is written a second time and compared; by default where it holds no code of one card.
+    trial : bool
+        Whether memory is measured in a fresh process.
+    """
 
     parent: str | None = None
     name: str | None = None
@@ -81,7 +86,16 @@ class Wish(NamedTuple):
     trial: bool = False
 
 
-def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = False, **wishes: Unpack[Wishes]) -> Engine:
+def build(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    parent: str | None = None,
+    name: str | None = None,
+    rebuild: bool | None = None,
+    trial: bool = False,
+    progress: bool | Steps = False,
+) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
     An engine of the same recipe and backend version that already lies in `folder` is opened instead.
@@ -92,14 +106,8 @@ def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = False,
         What to build.
     folder : str or Path
         Where engines live; the engine becomes a folder in it, named by the start of its id.
-    parent : str, optional
-        Id of the engine that it follows in a sequence of builds.
-    name : str, optional
-        What it is called in that sequence.
-    rebuild : bool, optional
-        Whether the plan is written a second time and compared; by default where it holds no code of one card.
-    trial : bool
-        Whether memory is measured in a fresh process.
+    parent, name, rebuild, trial
+        As in `BuildOptions`.
     progress : bool or callable
         Show the step that runs, or call this with its name and the share of it that is done.
 
@@ -116,14 +124,17 @@ def build(recipe: Recipe, folder: str | Path, *, progress: bool | Steps = False,
         If the disk has no room; nothing is left behind.
     """
     with steps("build", show=progress) as say:
-        home = make_engine(recipe, folder, progress=say, **wishes)
+        options = BuildOptions(parent=parent, name=name, rebuild=rebuild, trial=trial)
+        home = make_engine(recipe, folder, options, progress=say)
         say("load", 0.0)
         engine = open_engine(home)
     engine.checkpoint = recipe.checkpoint
     return engine
 
 
-def make_engine(recipe: Recipe, folder: str | Path, *, progress: Steps | None = None, **wishes: Unpack[Wishes]) -> Path:
+def make_engine(
+    recipe: Recipe, folder: str | Path, options: BuildOptions = BuildOptions(), *, progress: Steps | None = None
+) -> Path:
     """Build the engine of a recipe as `build` does, without opening it: for cards that are not here.
 
     Returns
@@ -131,17 +142,16 @@ def make_engine(recipe: Recipe, folder: str | Path, *, progress: Steps | None = 
     Path
         Folder of the engine.
     """
-    wish = Wish(**wishes)
     say = progress or (lambda _step, _share: None)
     backend = _ready_backend(recipe)
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     found = find_engine(root, recipe.digest, backend.available().version)
     if found is not None:
-        return adopt(found, wish)
+        return adopt(found, options)
     _check_room(root, recipe)
     with _scratch(root, recipe) as scratch:
-        contract = _build_into(scratch, recipe, backend, say, wish)
+        contract = _build_into(scratch, recipe, backend, say, options)
         home = root / contract.engine_id[:20]
         if home.exists():
             shutil.rmtree(scratch)
@@ -153,12 +163,12 @@ def make_engine(recipe: Recipe, folder: str | Path, *, progress: Steps | None = 
     return home
 
 
-def adopt(folder: Path, wish: Wish) -> Path:
+def adopt(folder: Path, options: BuildOptions) -> Path:
     """Write into the contract of an engine that was there what a sequence says of it; its id stays."""
     contract = read_contract(folder)
-    said = {"parent": wish.parent, "name": wish.name}
+    said = {"parent": options.parent, "name": options.name}
     changes = {field: value for field, value in said.items() if value not in (None, getattr(contract, field))}
-    tried = wish.trial and contract.build.trial is None and contract.verification.engine_ran
+    tried = options.trial and contract.build.trial is None and contract.verification.engine_ran
     if not changes and not tried:
         return folder
     check_files(folder, contract)
@@ -173,7 +183,7 @@ def adopt(folder: Path, wish: Wish) -> Path:
     return folder
 
 
-def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish: Wish) -> Contract:
+def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, options: BuildOptions) -> Contract:
     start = time.perf_counter()
     say("reference", 0.0)
     reference = compute_reference(recipe)
@@ -193,7 +203,7 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish
     if ahead:  # its rows are the twin's: the card may differ from them as far as its precision may
         self_test = self_test.model_copy(update={"rtol": verification.tolerance_worst})
     again = None
-    if wish.rebuild or (wish.rebuild is None and (ahead or plan.target == "cpu")):
+    if options.rebuild or (options.rebuild is None and (ahead or plan.target == "cpu")):
         say("rebuild", 0.0)
         again = compare_rebuild(recipe, backend, folder, plan, runs=not ahead)
     verification = verification.model_copy(
@@ -206,8 +216,8 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish
     contract = Contract(
         engine_id=engine_id_of(recipe.digest, plan.files),
         recipe_digest=recipe.digest,
-        parent=wish.parent,
-        name=wish.name,
+        parent=options.parent,
+        name=options.name,
         checkpoint=_checkpoint_part(recipe),
         backend=_backend_part(recipe, backend, plan),
         precision=PrecisionPart(
@@ -232,7 +242,7 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, wish
         cache=cache_part(session, recipe, plan),
         build=_build_part(recipe, backend, plan, session, folder, start),
     )
-    if wish.trial and not ahead:
+    if options.trial and not ahead:
         del session, twin
         contract = with_trial(contract, folder)
     contract = contract.sealed()

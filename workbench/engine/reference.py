@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.engine.batch import flat_rows, make_feeds
+from workbench.engine.batch import flat_rows, make_feeds, rows_per_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,8 +101,17 @@ def run_one_by_one(
 
 
 def run_together(
-    session: Session, prompts: Sequence[NDArray[Any]], positions: Positions, id_dtype: str
+    session: Session, prompts: Sequence[NDArray[Any]], positions: Positions, id_dtype: str, taps: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """Run all prompts in one padded pass."""
-    rows = flat_rows(session.run(make_feeds(prompts, positions, id_dtype)))
-    return {tap: np.asarray(array, dtype=np.float32) for tap, array in rows.items()}
+    """Run the shorter and the longer half of the prompts in a padded pass each, and give the rows of taps."""
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    middle = len(order) // 2
+    found: dict[int, dict[str, NDArray[np.float32]]] = {}
+    for half in filter(None, (order[:middle], order[middle:])):
+        together = [prompts[index] for index in half]
+        rows = flat_rows(session.run(make_feeds(together, positions, id_dtype)))
+        counts = rows_per_prompt(np.array([len(prompt) for prompt in together], dtype=np.int64), positions)
+        stops = np.cumsum(counts)
+        for index, start, stop in zip(half, stops - counts, stops, strict=True):
+            found[index] = {tap: np.asarray(rows[tap][start:stop], dtype=np.float32) for tap in taps}
+    return {tap: np.concatenate([found[index][tap] for index in range(len(prompts))]) for tap in taps}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.backends.protocol import backend_names, get_backend
-from workbench.engine.building import make_engine
+from workbench.engine.building import BuildOptions, make_engine
 from workbench.engine.opening import read_contract
 from workbench.engine.recipe import Recipe
 from workbench.errors import EngineError, WorkbenchError
@@ -135,7 +135,8 @@ def build_sequence(
         )
         parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
         try:
-            home = make_engine(recipe, folder, parent=parent, name=step.name, rebuild=rebuild, trial=trial)
+            options = BuildOptions(parent=parent, name=step.name, rebuild=rebuild, trial=trial)
+            home = make_engine(recipe, folder, options)
         except WorkbenchError as error:
             found.append(Built(step=step, contract=None, refusal=str(error)))
             continue

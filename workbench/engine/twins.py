@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from workbench.engine.quantising import Rounded, calibrated, channels8, quantised_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from workbench.engine.ort_session import OrtSession
@@ -65,9 +66,12 @@ def emulated_twin(recipe: Recipe) -> tuple[OrtSession, str]:
 def round_matrix(matrix: NDArray[np.float32], precision: str, group: int = 32) -> NDArray[np.float32]:
     """Round a matrix [out, in] as an engine of this precision stores it; `group` is that of 8-bit blocks."""
     from workbench.graph.blocks import dequantise, quantise
+    from workbench.graph.narrow import narrow_dtype
 
     if precision in ("int8-dynamic", "int8-static"):
         return channels8(matrix)
+    if precision == "bf16":
+        return matrix.astype(narrow_dtype("bfloat16")).astype(np.float32)
     if precision == "int8":
         return dequantise(*quantise(matrix, group), matrix.shape[1])
     return matrix  # what was fitted to 4 bits has the fitted values

@@ -70,7 +70,7 @@ class Primitive(Opset23):
         """Turn every pair by a right angle: (a, b) becomes (-b, a)."""
         em, half = self.emitter, rope.dims // 2
         if not rope.interleaved:
-            first, second = em.ops("Split", heads, em.integers(half, half), n=2, axis=-1)
+            first, second = em.ops("Split", heads, em.integers(half, half), n=2, axis=3)
             return em.op("Concat", em.op("Neg", second), first, axis=-1)
         pairs = em.op("Reshape", heads, em.integers(0, 0, n_heads * half, 2))
         first, second = em.ops("Split", pairs, em.integers(1, 1), n=2, axis=-1)

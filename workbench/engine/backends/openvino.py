@@ -1,15 +1,17 @@
 """Backend `openvino`: the graph on the CPU in OpenVINO's kernels, also in bfloat16 and with 8 or 4 bits.
 
-`int8` and `int4` hold weights in blocks of 32, and round the activations of a product to 8 bits in groups of 32. The
-options are `calibration`, `smoothing` and `layer_tolerance` as for ONNX Runtime, `dynamic` (False leaves activations
-in float32), and for `int8` `group` (64 is faster and errs more; 32 unless it is given). Rotary pairs lie in halves of a
-head: side by side they cost a third of the time in 8 bits.
+`bf16` holds the matrices of products in bfloat16; they are multiplied in it only where the processor has AMX, since
+other products in bfloat16 are slower than in float32. `int8` and `int4` hold weights in blocks of 32, and round the
+activations of a product to 8 bits in groups of 32. The options are `calibration`, `smoothing` and `layer_tolerance` as
+for ONNX Runtime, `dynamic` (False leaves activations in float32), and for `int8` `group` (64 is faster and errs more;
+32 unless it is given). Rotary pairs lie in halves of a head: side by side they cost a third of the time in 8 bits.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,8 @@ from workbench.canonical import canonical_json
 from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.calibration import SCALES_FILE
 from workbench.engine.hashing import sha256_of
-from workbench.engine.openvino.compression import KINDS, compress, name_in_order
-from workbench.engine.processor import what_runs
+from workbench.engine.openvino.compression import KINDS, compress, halve, name_in_order
+from workbench.engine.processor import cpu_features, what_runs
 from workbench.errors import ContractError
 
 if TYPE_CHECKING:
@@ -44,9 +46,13 @@ STRENGTH = {"int8": 0.65}  # of smoothing: above, weights lose what activations 
 _ACTIVATIONS = "int8 at products, one scale a token and group; float32 elsewhere"
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
-    "bf16": {"weights": "bfloat16", "activations": "bfloat16, where OpenVINO chooses", "accumulators": "float32"},
+    "bf16": {
+        "weights": "bfloat16 at products",
+        "activations": "bfloat16 where the processor has amx_bf16, else float32",
+        "accumulators": "float32",
+    },
     "int8": {
-        "weights": "int8, one scale a block, smoothed",
+        "weights": "int8, one scale a block, smoothed, values and outputs turned head by head",
         "activations": _ACTIVATIONS,
         "accumulators": "int32 in a block, float32 over blocks",
     },
@@ -84,7 +90,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     found = _calibrated(recipe)
     config, weights = in_halves(recipe.checkpoint.config, found.weights)
     graph = _written(recipe, config, weights)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".graph-") as name:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".graph-") as name:
         write_plan(graph, Path(name), progress)
         model = ov.Core().read_model(Path(name) / "model.onnx")
         kept: tuple[str, ...] = ()
@@ -96,6 +102,8 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
                 raise ContractError(
                     f"{recipe.precision} must find a matrix that it can take", "none", "Choose another precision."
                 )
+        elif recipe.precision == "bf16":
+            halve(model, _chosen(graph, found))
         name_in_order(model)
         ov.save_model(model, str(folder / MODEL_FILE), compress_to_fp16=False)
         del model
@@ -138,13 +146,15 @@ def _group(recipe: Recipe) -> int:
 
 def _calibrated(recipe: Recipe, progress: Progress | None = None) -> Calibrated:
     from workbench.engine.quantising import Calibrated, calibrated, calibrated_as
+    from workbench.engine.spreading import spread
 
     if recipe.precision == "int4":
         return calibrated(recipe, progress)
     strength = float(recipe.options.get("smoothing", STRENGTH.get(recipe.precision, 0.0)))
     if recipe.precision not in KINDS or not strength:
         return Calibrated(weights=recipe.checkpoint.weights, keep=recipe.keep)
-    return calibrated_as(recipe, "int8", strength)
+    found = calibrated_as(recipe, "int8", strength)
+    return replace(found, weights=spread(recipe.checkpoint.config, found.weights))
 
 
 def _written(recipe: Recipe, config: DecoderConfig, weights: Weights) -> Graph:
@@ -170,18 +180,23 @@ def _chosen(graph: Graph, found: Calibrated) -> dict[str, str]:
 def _settings(recipe: Recipe) -> dict[str, str]:
     dynamic = recipe.precision in KINDS and recipe.options.get("dynamic", True)
     return {
-        "INFERENCE_PRECISION_HINT": "bf16" if recipe.precision == "bf16" else "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if recipe.precision == "bf16" and _multiplies_bf16() else "f32",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_group(recipe) if dynamic else 0),
         "PERFORMANCE_HINT": "LATENCY",
     }
 
 
+def _multiplies_bf16() -> bool:
+    """Whether products in bfloat16 are faster here than in float32: vdpbf16ps has half the rate of float32's own."""
+    return "amx_bf16" in cpu_features()
+
+
 def twin(recipe: Recipe, folder: Path) -> tuple[OrtSession, str]:
-    """Give bfloat16 emulated, or the float32 graph with this engine's rounded weights, on ONNX Runtime."""
+    """Give the float32 graph with this engine's rounded weights, or bfloat16 emulated, on ONNX Runtime."""
     from workbench.engine.twins import emulated_twin, round_matrix, rounded_with
 
     del folder
-    if recipe.precision == "bf16":
+    if recipe.precision == "bf16" and _multiplies_bf16():
         return emulated_twin(recipe)
     group = _group(recipe)
     return rounded_with(recipe, _calibrated(recipe), lambda matrix: round_matrix(matrix, recipe.precision, group))

@@ -1,4 +1,4 @@
-"""Weights of a model in 8 or 4 bits, written as OpenVINO's CPU plugin recognises them.
+"""Weights of a model in 16, 8 or 4 bits, written as OpenVINO's CPU plugin recognises them.
 
 A constant of codes is converted, shifted, scaled and reshaped before its product; the plugin folds these into kernels
 that read the codes, and rounds the activations of a product to 8 bits in groups of the same size.
@@ -14,7 +14,7 @@ from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.grids import Fit, Grid, fit_of, grid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -51,19 +51,10 @@ def compress(
 
     done = []
     sums: dict[Any, Any] = {}
-    for node in model.get_ordered_ops():
-        if node.get_type_name() != "MatMul":
-            continue
-        source = node.input_value(1).get_node()
-        module = modules.get(source.get_friendly_name())
-        if module is None or source.get_type_name() != "Constant":
-            continue
+    for node, module, matrix in _products(model, modules):
         stored = {"int4": fit_of, "int4-grid": grid_of}[kind](weights, f"{module}.weight") if kind != "int8" else None
         if kind != "int8" and stored is None:
             continue
-        matrix = np.asarray(source.data, dtype=np.float32)
-        if not node.get_attributes()["transpose_b"]:
-            matrix = np.ascontiguousarray(matrix.T)
         x = node.input_value(0)
         values = _bytes(op, matrix, group) if stored is None else _nibbles(op, stored, matrix.shape)
         product = op.matmul(x, values, False, True)
@@ -73,11 +64,43 @@ def compress(
                 sums[key] = _block_sums(op, x, matrix.shape[1] // BLOCK)
             offsets = op.convert(op.constant(stored.parts[2].astype(np.float16)), "f32")
             product = op.add(product, op.matmul(sums[key], offsets, False, True))
-        for target in node.output(0).get_target_inputs():
-            target.replace_source_output(product.output(0))
+        _replace(node, product)
         done.append(module)
     model.validate_nodes_and_infer_types()
     return tuple(done)
+
+
+def halve(model: Any, modules: Mapping[str, str]) -> None:
+    """Store the weights of products in bfloat16; parameters as for `compress`."""
+    import ml_dtypes
+    from openvino import Shape, Tensor, Type
+    from openvino import opset13 as op
+
+    for node, _, matrix in _products(model, modules):
+        bits = matrix.astype(ml_dtypes.bfloat16).view(np.float16)  # NumPy has no bfloat16; the bits are what counts
+        constant = op.constant(Tensor(bits, Shape(list(matrix.shape)), Type.bf16), shared_memory=False)
+        _replace(node, op.matmul(node.input_value(0), op.convert(constant, "f32"), False, True))
+    model.validate_nodes_and_infer_types()
+
+
+def _products(model: Any, modules: Mapping[str, str]) -> Iterator[tuple[Any, str, NDArray[np.float32]]]:
+    """Give each product with one of these matrices, its module, and the matrix as [out, in]."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "MatMul":
+            continue
+        source = node.input_value(1).get_node()
+        module = modules.get(source.get_friendly_name())
+        if module is None or source.get_type_name() != "Constant":
+            continue
+        matrix = np.asarray(source.data, dtype=np.float32)
+        if not node.get_attributes()["transpose_b"]:
+            matrix = matrix.T
+        yield node, module, np.ascontiguousarray(matrix)
+
+
+def _replace(node: Any, other: Any) -> None:
+    for target in node.output(0).get_target_inputs():
+        target.replace_source_output(other.output(0))
 
 
 def _bytes(op: Any, matrix: NDArray[np.float32], group: int) -> Any:
