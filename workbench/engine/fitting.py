@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from workbench.engine.calibration import calibration_prompts, digest_of_ids
+from workbench.engine.calibration import TEXTS, calibration_prompts, digest_of_ids
 from workbench.engine.compensating import aimed, compensated
+from workbench.engine.fitting_texts import LONGER_TEXTS
 from workbench.engine.staged import Staged
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.progress import Progress
 
 METHOD = "error-compensated rounding with zero points, blocks by the size of their inputs, towards the exact results"
-_RANDOM = (16, 64)  # prompts, tokens of each
+_RANDOM = (8, 64)  # prompts, tokens of each
 _JUDGED = 192  # tokens that the error of a product is measured on
 
 
@@ -143,9 +144,11 @@ class _Fitter:
 
 
 def fitting_prompts(recipe: Recipe) -> tuple[NDArray[np.int32], ...]:
-    """Prompts of calibration, and random ids."""
-    checkpoint = recipe.checkpoint
-    prompts = calibration_prompts(checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
+    """Prompts of calibration, longer ones where none were given, and random ids."""
+    checkpoint, given = recipe.checkpoint, recipe.options.get("calibration")
+    if given is None and checkpoint.tokenizer is not None:
+        given = [*TEXTS, *LONGER_TEXTS]
+    prompts = calibration_prompts(checkpoint, given, recipe.max_tokens)
     count, length = _RANDOM
     random = np.random.default_rng(3)
     size = (count, min(length, recipe.max_tokens))
