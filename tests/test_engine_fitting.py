@@ -11,7 +11,7 @@ from workbench.engine.compensating import DAMPING, aimed, compensated
 from workbench.engine.fitting import fit_products, fitting_prompts
 from workbench.engine.observing import observe
 from workbench.engine.ort_session import session_of
-from workbench.engine.reference import reference_prompts, run_one_by_one
+from workbench.engine.reference import run_one_by_one
 from workbench.engine.staged import Staged
 from workbench.engine.verification import relative_errors
 from workbench.graph import build_graph
@@ -169,10 +169,10 @@ def recipe(request, golden):
     return wb.Recipe(checkpoint=wb.open_checkpoint(golden / "tiny" / request.param), precision="int4", max_tokens=16)
 
 
-def plain_graph(recipe, weights=None):
+def plain_graph(recipe, weights=None, tap="final_norm"):
     weights = recipe.checkpoint.weights if weights is None else weights
     config = recipe.checkpoint.config
-    return build_graph(config, weights, taps=recipe.taps, positions="all", lowering="primitive", max_tokens=16)
+    return build_graph(config, weights, taps=(tap,), positions="all", lowering="primitive", max_tokens=16)
 
 
 def test_a_graph_run_by_stages_gives_products_what_the_whole_one_does(recipe):
@@ -201,17 +201,19 @@ def test_products_are_fitted_on_what_those_before_them_give(recipe):
     assert fit_products(recipe, 1.0) is found
     assert found.tokens == sum(map(len, fitting_prompts(recipe)))
     weights = recipe.checkpoint.weights
-    prompts = reference_prompts(recipe.checkpoint, 16, "all")
+    prompts = fitting_prompts(recipe)
+    tap = "blocks.0.resid_post"  # further on, toys of random weights make as much of any change
 
     def error(fits):
         changed = Fitted(weights, {f"{module}.weight": fit for module, fit in fits.items()})
         rows = (
-            run_one_by_one(session_of(plain_graph(recipe, one)), prompts, "all", "int32") for one in (changed, weights)
+            run_one_by_one(session_of(plain_graph(recipe, one, tap)), prompts, "all", "int32")
+            for one in (changed, weights)
         )
-        return relative_errors(*(one["final_norm"] for one in rows)).mean()
+        return relative_errors(*(one[tap] for one in rows)).mean()
 
     nearest = {module: fit4(weights[f"{module}.weight"]) for module in found.fits}
-    assert error(found.fits) < error(nearest)
+    assert error(found.fits) < 0.85 * error(nearest)
 
 
 def test_rows_that_change_places_take_their_codes_along(golden):
