@@ -136,6 +136,22 @@ def test_the_contract_says_what_the_engine_is(recipe, folder):
     assert set(read.files) == {"config.json", "rank0.engine"}
 
 
+def test_an_engine_of_an_unpatched_tree_is_refused(recipe, folder):
+    place = folder()
+    (place / "rank0.engine").write_bytes(b"..input_ids..logits..")
+    with pytest.raises(
+        EngineRefused, match=r"must name the output final_hidden_states; got none in rank0\.engine.*patch"
+    ):
+        make_contract(recipe(), place)
+    (place / "rank0.engine").write_bytes(b"..input_ids..logits..final_hidden_states..")
+    assert make_contract(recipe(), place).tap_named
+    (place / "rank0.engine").write_bytes(b"nothing in plain letters")
+    assert not make_contract(recipe(), place).tap_named
+    (place / "rank0.engine").write_bytes(b"")
+    with pytest.raises(EngineRefused, match="must hold a plan"):
+        make_contract(recipe(), place)
+
+
 def test_the_vendor_executor_keeps_the_doorbell_off(recipe, folder):
     new = {"version": "0.20.0", "runner": "executor", "cache": "paged"}
     made = make_contract(

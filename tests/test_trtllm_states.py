@@ -108,6 +108,9 @@ def test_both_engines_are_run_in_batches_and_alone(
     engine: Any, fails: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "CardEngine", engine)
+    for name, plan in (("plain", b"logits"), ("patched", b"logits final_hidden_states")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.engine").write_bytes(plan)
     monkeypatch.setattr(running, "load_tensorrt", lambda *_: SimpleNamespace(__version__="10.6.0"))
     verdicts, outputs = running.run_on_card(tmp_path / "plain", tmp_path / "patched", reference(tmp_path), None)
     assert {what for what, holds, _ in verdicts if not holds} == fails

@@ -7,6 +7,7 @@ reads and emits, and how it must be run. `digest` is the sha256 of its own canon
 from __future__ import annotations
 
 import json
+import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,8 +37,9 @@ class TrtLlmContract(BaseModel):
     """What an engine of TensorRT-LLM is.
 
     Attributes are plain data. `recipe` is the recipe's own JSON; `engine` what `config.json` says; `runner` is `raw` or
-    `executor`, and only a raw runtime may wait for a doorbell; `executor` holds the settings for the latter; `files`
-    are the sha256 of what lies in the engine's folder.
+    `executor`, and only a raw runtime may wait for a doorbell; `executor` holds the settings for the latter;
+    `tap_named` whether every plan holds the output's name in plain letters; `files` are the sha256 of what lies in the
+    engine's folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +53,7 @@ class TrtLlmContract(BaseModel):
     executor: dict[str, Any] | None
     inputs: tuple[TensorRow, ...]
     outputs: tuple[TensorRow, ...]
+    tap_named: bool
     files: dict[str, str]
     proven: Literal["nothing: the engine was not run"] = "nothing: the engine was not run"
     digest: str = ""
@@ -98,6 +101,7 @@ def make_contract(recipe: Recipe, folder: Path | str) -> TrtLlmContract:
         found = ", ".join(plans) or "none"
         raise EngineRefused(f"the folder must hold an engine file for each of {part.tp_size} ranks", found, _AGAIN)
     raw = settings["runner"] == "raw"
+    named = [_names_tap(folder / plan) for plan in plans]
     return TrtLlmContract(
         recipe=recipe.to_json(),
         recipe_digest=recipe.digest,
@@ -107,8 +111,24 @@ def make_contract(recipe: Recipe, folder: Path | str) -> TrtLlmContract:
         executor=None if raw else executor_settings(part),
         inputs=_inputs(part) if raw else (),
         outputs=_outputs(part),
+        tap_named=all(named),
         files={name: sha256_of(folder / name) for name in ("config.json", *plans)},
     ).sealed()
+
+
+def _names_tap(plan: Path) -> bool:
+    """Look for the output's name in a plan; one that names the logits alone was built from an unpatched tree."""
+    if not plan.stat().st_size:
+        raise EngineRefused("an engine file must hold a plan", f"{plan.name} of 0 bytes", _AGAIN)
+    with plan.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        there = data.find(TAP_OUTPUT.encode()) >= 0
+        if not there and data.find(b"logits") >= 0:
+            raise EngineRefused(
+                f"the plan must name the output {TAP_OUTPUT}",
+                f"none in {plan.name}, which names its logits",
+                "Patch the tree with `workbench patch SOURCE_TREE`, and build again.",
+            )
+    return there
 
 
 def _inputs(part: TensorRtLlmPart) -> tuple[TensorRow, ...]:

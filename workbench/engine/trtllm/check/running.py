@@ -101,6 +101,8 @@ def run_on_card(plain: Path, patched: Path, reference: Path, libraries: Path | N
     part = engines["patched"].part
     with np.load(reference) as data:
         table, lengths = data["input_ids"], data["lengths"]
+    plans = {name: (folder / "rank0.engine").read_bytes() for name, folder in (("plain", plain), ("patched", patched))}
+    named = [TAP_OUTPUT.encode() in plan for plan in plans.values()]
     every = list(range(len(lengths)))
     batches = [every[i : i + part.max_batch_size] for i in range(0, len(every), part.max_batch_size)]
     batches += [[i] for i in every]
@@ -117,6 +119,11 @@ def run_on_card(plain: Path, patched: Path, reference: Path, libraries: Path | N
         alone.append(real_rows(outs["patched"][TAP_OUTPUT], sizes, part=part))
     return [
         ("logits with and without the tap are bit-equal", equal, f"{len(batches)} batches"),
+        (
+            "the patched plan alone names the tap",
+            named == [False, True],
+            "in plain letters, which a contract looks for",
+        ),
         ("padded rows of the tap are finite too", finite, f"{len(batches)} batches"),
         ("a repeated pass gives the same bits", repeats, f"TensorRT {tensorrt.__version__}"),
     ], {TAP_OUTPUT: np.concatenate(alone[-len(every) :])}
