@@ -20,7 +20,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from workbench.analysis.logistic import TOLERANCE, balanced_weights, logistic_path, row_axes, softmax
 from workbench.analysis.ridge import FoldSums, fit_standard, ridge_path
@@ -29,7 +28,6 @@ from workbench.errors import AnalysisError
 if TYPE_CHECKING:
     from workbench.index.blocks import F32, F64, I64
 
-Mask = npt.NDArray[np.bool_]
 Tick = Callable[[], None]
 SHUFFLED_TOLERANCE = 1e-5  # ten times looser than for the true labels: of a control only the mean counts
 SUMS_WIDTH = 4096  # above it, products of each fold take more memory than refitting takes time

@@ -150,11 +150,6 @@ class Worker:
             )
         return self._process
 
-    def warm(self) -> None:
-        """Start the process now, so that the first fit need not wait for it."""
-        with self._turn:
-            self._alive()
-
     def stop(self) -> None:
         """End the process; the next job starts another."""
         process, self._process = self._process, None

@@ -7,7 +7,7 @@ names the run. Only one slot is ever unsynced, so a bad slot can only be the las
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -291,8 +291,3 @@ def unpack_records(data: bytes, n_taps: int, name: str, *, store_id: bytes, run_
         raise _damaged(name, "hold only good records", f"{len(rows) - len(records)} bad ones")
     _check_chain(records, name, store_id, run_id)
     return tuple(records)
-
-
-def renumbered(record: Record, batch: int) -> Record:
-    """Return the record under another batch number."""
-    return replace(record, batch=batch)

@@ -15,18 +15,9 @@ from workbench.store.checksums import digest_hex
 from workbench.store.contents import prompts_bytes, tokens_bytes
 from workbench.store.files import Disk, explain
 from workbench.store.filesystem import check_place
+from workbench.store.flags import save_validity
 from workbench.store.keeping import save_statistics
-from workbench.store.layout import (
-    HEAD,
-    JOURNAL,
-    PROMPTS,
-    STATISTICS,
-    TAPS,
-    TOKENS,
-    VALIDITY,
-    safetensors_header,
-    segment_file,
-)  # fmt: skip
+from workbench.store.layout import HEAD, JOURNAL, PROMPTS, STATISTICS, TAPS, TOKENS, VALIDITY, segment_file
 from workbench.store.manifest import Counts, ManifestFile, PartEntry, SegmentEntry
 from workbench.store.preparing import VOLATILE
 from workbench.store.reader import Run, open_run
@@ -152,27 +143,12 @@ def _write_merged(runs: Sequence[Run], folder: Path, disk: Disk, prompts: Prompt
     parts, segments = _link_parts(runs, folder)
     identity = uuid.uuid4().hex
     first = runs[0].manifest
-    flagged = np.concatenate([run.flagged_rows + _row_shift(runs, at) for at, run in enumerate(runs)])
-    statistics = {name: runs[0].statistics(name) for name in runs[0].taps}
-    for run in runs[1:]:
-        statistics = {name: merge_statistics(numbers, run.statistics(name)) for name, numbers in statistics.items()}
-    validity = safetensors_header({"flagged_rows": ("I64", flagged.shape, flagged.nbytes)}, {}) + flagged.tobytes()
-    table, ids = (
-        prompts_bytes(prompts, tokens),
-        b"".join(bytes(part) for part in tokens_bytes(tokens.ids, tokens.offsets)),
-    )
-    files = {PROMPTS: digest_hex(table), TOKENS: digest_hex(ids), VALIDITY: digest_hex(validity)}
-    for name, data in ((PROMPTS, table), (TOKENS, ids), (VALIDITY, validity)):
-        disk.replace_file(folder / name, data)
-    if (carrier := next((run for run in runs if HEAD in run.manifest.files), None)) is not None:
-        _link(carrier.path / HEAD, folder / HEAD)
-        files[HEAD] = carrier.manifest.files[HEAD]
-    files[STATISTICS] = save_statistics(folder, disk, statistics, identity, sum(len(run.batches) for run in runs))
+    files = _write_files(runs, folder, disk, prompts, tokens, identity)
     merged = first.model_copy(
         update={
             "store_id": uuid.uuid4().hex, "run_id": identity, "version": 0, "files": files, "parts": tuple(parts),
             "segments": tuple(segments), "counts": _joined_counts(runs), "prompts_hash": prompts.content_hash,
-            "tokens_hash": digest_hex(ids),
+            "tokens_hash": files[TOKENS],
             "durability": next((r.manifest.durability for r in runs if r.durability != "full"), first.durability),
             "provenance": first.provenance | {"notes": {"merged": [run.manifest.run_id for run in runs]}},
         }
@@ -182,6 +158,29 @@ def _write_merged(runs: Sequence[Run], folder: Path, disk: Disk, prompts: Prompt
     disk.sync_folder(folder.parent)
     ManifestFile(folder, disk, None).publish_twice(merged)
     return open_run(folder)
+
+
+def _write_files(
+    runs: Sequence[Run], folder: Path, disk: Disk, prompts: PromptSet, tokens: TokenTable, identity: str
+) -> dict[str, str]:
+    """Write what is neither rows nor journal; checksums by file name."""
+    inputs = {
+        PROMPTS: prompts_bytes(prompts, tokens),
+        TOKENS: b"".join(bytes(part) for part in tokens_bytes(tokens.ids, tokens.offsets)),
+    }
+    for name, data in inputs.items():
+        disk.replace_file(folder / name, data)
+    files = {name: digest_hex(data) for name, data in inputs.items()}
+    flagged = np.concatenate([run.flagged_rows + _row_shift(runs, at) for at, run in enumerate(runs)])
+    files[VALIDITY] = save_validity(folder, disk, flagged)
+    if (carrier := next((run for run in runs if HEAD in run.manifest.files), None)) is not None:
+        _link(carrier.path / HEAD, folder / HEAD)
+        files[HEAD] = carrier.manifest.files[HEAD]
+    statistics = {name: runs[0].statistics(name) for name in runs[0].taps}
+    for run in runs[1:]:
+        statistics = {name: merge_statistics(numbers, run.statistics(name)) for name, numbers in statistics.items()}
+    files[STATISTICS] = save_statistics(folder, disk, statistics, identity, sum(len(run.batches) for run in runs))
+    return files
 
 
 def _link_parts(runs: Sequence[Run], folder: Path) -> tuple[list[PartEntry], list[SegmentEntry]]:

@@ -13,6 +13,7 @@ import numpy as np
 from workbench.errors import ChecksumMismatch, StoreError, TapError
 from workbench.store.batches import Batches, committed_records, part_records
 from workbench.store.filesystem import StoreWarning, is_folder
+from workbench.store.flags import flagged_rows
 from workbench.store.inputs import Inputs
 from workbench.store.layout import HEAD, STATISTICS, TAPS, VALIDITY
 from workbench.store.manifest import Manifest, load_manifest
@@ -199,8 +200,6 @@ class Run(Inputs):
         if VALIDITY in self.manifest.files:
             file = TensorFile(self.path / VALIDITY, self.manifest.files[VALIDITY])
             return np.asarray(file.array("flagged_rows", "I64"))
-        from workbench.store.flags import flagged_rows
-
         return flagged_rows(self.path, self.manifest, self._all_records()[0])
 
     @property

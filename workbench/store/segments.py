@@ -189,9 +189,3 @@ class SegmentWriter:
                 self._open[entry.file] = fd
                 check_header(fd, entry, self._taps[entry.tap], self._origin)
             return self._open[entry.file]
-
-
-def with_part(entry: SegmentEntry, part: int, shift: int) -> SegmentEntry:
-    """Return an entry moved to another part and row."""
-    moved = {"part": part, "first_row": entry.first_row + shift, "stop_row": entry.stop_row + shift}
-    return entry.model_copy(update=moved)

@@ -11,11 +11,13 @@ import numpy as np
 
 from workbench.axes import HasShape, bind_axes
 from workbench.errors import ContractError, StoreError
+from workbench.store.checksums import digest_hex
 from workbench.store.committing import Committer, Group, Plan
 from workbench.store.dtypes import storage_type
 from workbench.store.files import NO_ROOM, Disk, explain
+from workbench.store.flags import flagged_rows, save_validity
 from workbench.store.keeping import save_statistics
-from workbench.store.layout import RESERVE, STATISTICS, VALIDITY, safetensors_header
+from workbench.store.layout import RESERVE, STATISTICS, VALIDITY
 from workbench.store.manifest import Manifest, ManifestFile, pack_text
 from workbench.store.statistics import TapStatistics, merge_statistics
 
@@ -289,10 +291,8 @@ class RunWriter:
         files = dict(session.current.files)
         files[STATISTICS] = self._save_statistics()
         flagged = self._flagged_rows()
-        files[VALIDITY] = _save_validity(session, flagged)
+        files[VALIDITY] = save_validity(session.folder, session.disk, flagged)
         packed = session.journal.packed()
-        from workbench.store.checksums import digest_hex
-
         part = session.current.parts[0].model_copy(
             update={
                 "journal": session.journal.name, "n_batches": len(session.journal.records),
@@ -315,8 +315,6 @@ class RunWriter:
         }
 
     def _flagged_rows(self) -> NDArray[np.int64]:
-        from workbench.store.flags import flagged_rows
-
         session = self._session
         return flagged_rows(session.folder, self._manifest(), session.journal.records)
 
@@ -343,11 +341,3 @@ class _Shape:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.rows, self.width
-
-
-def _save_validity(session: Session, flagged: NDArray[np.int64]) -> str:
-    from workbench.store.checksums import digest_hex
-
-    data = safetensors_header({"flagged_rows": ("I64", flagged.shape, flagged.nbytes)}, {}) + flagged.tobytes()
-    session.disk.replace_file(session.folder / VALIDITY, data)
-    return digest_hex(data)
