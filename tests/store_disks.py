@@ -13,8 +13,6 @@ from workbench.store.files import Disk
 if TYPE_CHECKING:
     from pathlib import Path
 
-CHANGES = ("create", "allocate", "pwrite", "sync_data", "sync", "sync_folder", "rename", "unlink", "mkdir")
-
 
 class HookedDisk(Disk):
     """Calls `before(kind)` for every change, numbered over all threads."""

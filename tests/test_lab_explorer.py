@@ -55,14 +55,6 @@ def seen(lab):
     return lab
 
 
-def places(lab):
-    found = "view.maps['maps'][0]['frames'][0]['panes'][0]['xy']"
-    entry = lab.ask(f"view.maps['blocks'][{found}]")
-    data = f"view.map_buffer[{entry['at']}:{entry['at'] + entry['size']}]"
-    values = lab.ask(f"list(__import__('numpy').frombuffer({data}, '<f4').astype(str))")
-    return np.array(values, np.float32).reshape(-1, 2).astype(np.float64)
-
-
 def rows_listed(lab):
     return int(lab.page.locator(".wb-table").get_attribute("aria-rowcount"))
 
@@ -125,7 +117,7 @@ def test_a_probe_of_one_selection_against_another_is_fitted_and_shown(seen):
 
 
 def test_everything_a_pointer_selects_can_be_selected_by_keyboard(seen):
-    page, xy = seen.page, places(seen)
+    page, xy = seen.page, seen.places()
     page.locator(".wb-over").focus()
     at = seen.frame()
     middle = np.array([at[0], at[1]])

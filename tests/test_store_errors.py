@@ -93,18 +93,6 @@ def fail_everywhere(folder: Path, kinds: tuple[str, ...], errors: tuple[int, ...
     return total
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Any:
-    import tempfile
-
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
-
-
 def test_an_error_on_every_call_loses_nothing(folder: Path, note: Note) -> None:
     total = fail_everywhere(folder, KINDS, (errno.EIO,), for_good=False)
     note(calls_failed=total, lost=0)

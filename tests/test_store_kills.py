@@ -9,10 +9,8 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,23 +24,13 @@ from workbench.store.verifying import verify_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from fault_figures import Note
 
 N = 22
 CALLS = ("pwrite64", "fdatasync", "fsync", "rename", "fallocate", "unlink", "mkdir")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="runs once `apt-get install strace` was run")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: the death of a process does not depend on the disk."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from conftest import MEMORY
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -41,8 +42,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-        self.folder = Path(tempfile.mkdtemp(dir=memory))
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY))
         self.writer: RunWriter | None = None
         self.given = 0  # prompts handed over
         self.acked = 0  # prompts known to be safe

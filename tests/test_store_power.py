@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,21 +17,11 @@ from workbench.errors import StoreError, WorkbenchError
 from workbench.store import StoreWarning, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from fault_figures import Note
 
 N = 12
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
 
 
 def record(root: Path, **options: object) -> list[tuple[object, ...]]:

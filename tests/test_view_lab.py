@@ -59,15 +59,6 @@ def seen(lab):
     assert lab.foreign == []
 
 
-def places(lab, pane=0):
-    """Coordinates that the kernel holds for a pane of the open PCA map at final_norm."""
-    found = f"view.maps['maps'][0]['frames'][-1]['panes'][{pane}]['xy']"
-    entry = lab.ask(f"view.maps['blocks'][{found}]")
-    data = f"view.map_buffer[{entry['at']}:{entry['at'] + entry['size']}]"
-    values = lab.ask(f"list(__import__('numpy').frombuffer({data}, '<f4').astype(str))")
-    return np.array(values, np.float32).reshape(-1, 2).astype(np.float64)
-
-
 def test_the_kernel_is_of_the_version_asked_for(lab):
     """`make test-kernels` runs these tests with versions that handle a click in a running cell in different ways."""
     found = lab.ask("__import__('ipykernel').__version__")
@@ -86,7 +77,7 @@ def test_the_first_map_is_there_when_the_cell_returned_and_umap_comes_by_itself(
 
 
 def test_a_rectangle_and_a_lasso_select_what_numpy_finds(seen):
-    lab, xy = seen, places(seen)
+    lab, xy = seen, seen.places(-1)
     lab.page.get_by_role("button", name="Rectangle").click()
     x0, x1 = np.percentile(xy[:, 0], [20, 70])
     y0, y1 = np.percentile(xy[:, 1], [20, 70])
@@ -120,7 +111,7 @@ def test_python_selects_in_both_maps_and_the_table_with_one_event(seen):
 
 
 def test_hover_and_selection_cross_the_maps_while_the_kernel_is_busy(seen):
-    xy = places(seen)
+    xy = seen.places(-1)
     at = seen.screen(xy)
     alone = int(np.argmax(xy[:580, 1]))
     seen.client.execute("import time; time.sleep(4)")
