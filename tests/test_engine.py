@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -96,6 +98,38 @@ def test_an_interrupted_build_leaves_nothing(toy_checkpoint, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["weights.bin", "contract.json", "recipe.json"])
+def test_building_again_mends_a_damaged_engine(toy_checkpoint, tmp_path, name):
+    recipe = wb.Recipe(checkpoint=toy_checkpoint, max_tokens=16)
+    first = wb.build(recipe, tmp_path)
+    path = first.path / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(EngineRefused, match="workbench build"):
+        wb.open_engine(first.path)
+    again = wb.build(recipe, tmp_path)
+    assert again.id == first.id
+    assert wb.open_engine(first.path).id == first.id
+    assert list(tmp_path.iterdir()) == [first.path]
+
+
+KILLED = """
+import os, sys
+import workbench as wb
+from workbench.engine import building
+building.write_selftest = lambda *_: os._exit(9)
+wb.build(wb.Recipe(checkpoint=wb.open_checkpoint(sys.argv[1])), sys.argv[2])
+"""
+
+
+def test_the_next_build_sweeps_away_what_a_killed_one_left(toy_checkpoint, tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(toy_checkpoint.path), str(tmp_path)], check=False)
+    assert done.returncode == 9
+    (left,) = tmp_path.iterdir()
+    assert (left / "weights.bin").stat().st_size > 0
+    engine = wb.build(wb.Recipe(checkpoint=toy_checkpoint), tmp_path)
+    assert list(tmp_path.iterdir()) == [engine.path]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
@@ -105,11 +139,33 @@ def test_an_interrupted_build_leaves_nothing(toy_checkpoint, tmp_path):
         ({"positions": (1, 1)}, ContractError, "different"),
         ({"max_tokens": 0}, ContractError, "max_tokens"),
         ({"max_tokens": 10**9}, ContractError, "max_tokens"),
+        ({"max_tokens": 16.0}, ContractError, "whole number"),
+        ({"max_tokens": True}, ContractError, "whole number"),
+        ({"max_tokens": "16"}, ContractError, "whole number"),
+        ({"positions": (0, 16), "max_tokens": 16}, ContractError, "between -16 and 15.*got 16"),
+        ({"positions": (-17,), "max_tokens": 16}, ContractError, "between -16 and 15.*got -17"),
+        ({"keep": "*.down"}, ContractError, r"keep=\('\*.down',\)"),
+        ({"keep": (1,)}, ContractError, "tuple of names"),
+        ({"options": {"x": object()}}, ContractError, "plain data"),
+        ({"options": {"x": float("nan")}}, ContractError, "plain data"),
+        ({"options": None}, ContractError, "plain data"),
+        ({"checkpoint": "model"}, ContractError, "open_checkpoint"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(toy_checkpoint, change, error, text):
     with pytest.raises(error, match=text):
-        wb.Recipe(checkpoint=toy_checkpoint, **change)
+        wb.Recipe(**({"checkpoint": toy_checkpoint} | change))
+
+
+def test_a_recipe_does_not_change_with_what_it_was_made_of(toy_checkpoint):
+    options = {"list": [1]}
+    recipe = wb.Recipe(checkpoint=toy_checkpoint, options=options, positions=(15, -16), max_tokens=16)
+    before = recipe.digest
+    options["list"].append(2)
+    assert recipe.options == {"list": [1]}
+    assert (
+        wb.Recipe(checkpoint=toy_checkpoint, options={"list": [1]}, positions=(15, -16), max_tokens=16).digest == before
+    )
 
 
 def test_unknown_precision_and_backend_name_those_that_exist(toy_checkpoint, tmp_path):
@@ -142,6 +198,39 @@ def test_a_runtime_that_computes_wrongly_is_not_ready(toy_checkpoint, copied, tm
 def test_a_batch_outside_the_contract_is_refused_before_launch(toy_engines, prompts, text):
     with pytest.raises(ContractError, match=text):
         toy_engines().run([np.array(p, dtype=np.int64) for p in prompts])
+
+
+def test_more_prompts_than_a_pass_may_hold_are_split_or_refused(toy_engines, toy_ids):
+    engine, passes = toy_engines(positions="all"), []
+
+    class Counting:
+        inputs, outputs = engine._session.inputs, engine._session.outputs
+
+        def run(self, feeds):
+            passes.append(feeds["input_ids"].shape)
+            return engine._session.run(feeds)
+
+    limits = engine.contract.limits.model_copy(update={"tokens_per_pass": 48, "prompts_per_pass": 3})
+    small = opening.Engine(engine.path, engine.contract.model_copy(update={"limits": limits}), Counting())
+    got, whole = small.run(toy_ids), engine.run(toy_ids)
+    assert sum(count for count, _ in passes) == len(toy_ids)
+    assert all(count <= 3 and count * width <= 48 for count, width in passes)
+    assert max(count for count, _ in passes) == 3
+    for tap, rows in whole.items():
+        assert np.abs(got[tap] - rows).max() < 2e-6 * np.abs(rows).max()
+    passes.clear()
+    for launch in (small.submit, small.run_outputs):
+        with pytest.raises(ContractError, match=r"3 prompts and 48 tokens, pads included; got 40 prompts of up to"):
+            launch(toy_ids)
+    with pytest.raises(ContractError, match="32 tokens"):
+        small.run([*toy_ids, np.ones(33, dtype=np.int32)])
+    assert not passes
+    plain = limits.model_copy(update={"prompts_per_pass": None})
+    alike = opening.Engine(engine.path, engine.contract.model_copy(update={"limits": plain}), Counting())
+    with pytest.raises(ContractError, match="a pass may hold 48 tokens"):
+        alike.submit(toy_ids)
+    alike.run([np.array([1], dtype=np.int32)] * 100)
+    assert [count for count, _ in passes] == [48, 48, 4]
 
 
 def test_a_good_copy_opens_and_gives_the_same_rows(toy_engines, toy_ids, copied):

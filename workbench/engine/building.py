@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import shutil
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -40,28 +38,28 @@ from workbench.engine.measuring import (
     twin_of,
     with_trial,
 )
+from workbench.engine.names import folder_of
 from workbench.engine.opening import (
     RECIPE_FILE,
     TOKENIZER_FILE,
     Engine,
     check_files,
     find_engine,
+    is_whole,
     open_engine,
     read_contract,
 )
 from workbench.engine.reference import compute_reference
+from workbench.engine.registry import make_way
+from workbench.engine.scratch import check_room, scratch_folder, settle, sync
 from workbench.engine.selftest import SELFTEST_FILE, write_selftest
 from workbench.engine.trial import remember
 from workbench.engine.verification import verify
-from workbench.errors import EngineError, StoreFull
+from workbench.errors import EngineError
 from workbench.progress import Steps, steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from workbench.engine.recipe import Recipe
-
-_ROOM = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,17 +145,15 @@ def make_engine(
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     found = find_engine(root, recipe.digest, backend.available().version)
-    if found is not None:
+    if found is not None and is_whole(found):
         return adopt(found, options)
     _check_room(root, recipe)
-    with _scratch(root, recipe) as scratch:
+    with scratch_folder(root, "building") as scratch:
         contract = _build_into(scratch, recipe, backend, say, options)
-        home = root / contract.engine_id[:20]
-        if home.exists():
-            shutil.rmtree(scratch)
-        else:
-            scratch.rename(home)
-            _sync(root)
+        home = folder_of(root, contract.engine_id)
+        for damaged in {home, found or home}:
+            make_way(damaged)
+        settle(scratch, home)
     if contract.verification.engine_ran:
         remember(contract, backend.available().version)  # it was loaded and measured in this very process
     return home
@@ -177,9 +173,9 @@ def adopt(folder: Path, options: BuildOptions) -> Path:
         contract = with_trial(contract, folder)
     scratch = folder.parent / f".contract-{contract.engine_id[:12]}-{os.getpid()}"
     scratch.write_bytes(contract.sealed().to_bytes())
-    _sync(scratch)
+    sync(scratch)
     scratch.replace(folder / CONTRACT_FILE)
-    _sync(folder)
+    sync(folder)
     return folder
 
 
@@ -248,8 +244,8 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, opti
     contract = contract.sealed()
     (folder / CONTRACT_FILE).write_bytes(contract.to_bytes())
     for path in folder.iterdir():
-        _sync(path)
-    _sync(folder)
+        sync(path)
+    sync(folder)
     return contract
 
 
@@ -269,21 +265,7 @@ def _ready_backend(recipe: Recipe) -> Backend:
 
 def _check_room(root: Path, recipe: Recipe) -> None:
     weights = recipe.checkpoint.weights
-    need = 4 * sum(int(np.prod(weights.shape(name), dtype=np.int64)) for name in weights.names()) + _ROOM
-    free = shutil.disk_usage(root).free
-    if free < need:
-        raise StoreFull(f"the folder of engines must have {need} bytes free", str(free), "Free some space.")
-
-
-@contextmanager
-def _scratch(root: Path, recipe: Recipe) -> Iterator[Path]:
-    """Give a folder that vanishes unless it was renamed."""
-    path = root / f".building-{recipe.digest[:12]}-{os.getpid()}"
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    check_room(root, 4 * sum(int(np.prod(weights.shape(name), dtype=np.int64)) for name in weights.names()))
 
 
 def _write_beside(folder: Path, recipe: Recipe) -> None:
@@ -335,11 +317,3 @@ def _build_part(
         tools={name: metadata.version(name) for name in ("numpy", "onnx")} | {"python": platform.python_version()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -36,7 +36,7 @@ def origin_note(recipe: Recipe) -> str | None:
 
 def compare_rebuild(recipe: Recipe, backend: Backend, folder: Path, plan: Plan, *, runs: bool) -> Rebuild:
     """Write the plan a second time, and compare bytes and, where it runs here, numbers."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".again-") as name:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".again-") as name:
         second = Path(name)
         again = backend.build_plan(recipe, second, None)
         names = sorted(set(plan.files) | set(again.files))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.engine.admission import check_prompts
+from workbench.engine.admission import check_pass, check_prompts, split_passes
 from workbench.engine.backends.protocol import Session, get_backend
 from workbench.engine.batch import flat_rows, make_feeds
 from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, Contract, engine_id_of, parse_contract
@@ -69,7 +69,7 @@ class Engine:
         return read_tokenizer(self.path, self.contract)
 
     def run(self, prompts: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Run one pass over a few prompts.
+        """Run prompts in as many passes as the contract asks for.
 
         Parameters
         ----------
@@ -86,8 +86,12 @@ class Engine:
         ContractError
             If a prompt is empty, too long, or holds an id outside the vocabulary.
         """
-        rows = self.submit(prompts)()
-        return {tap: np.array(array, dtype=np.float32) for tap, array in rows.items()}
+        check_prompts(prompts, self.contract)
+        parts = []
+        for few in split_passes(prompts, self.contract.limits):
+            rows = self.submit(few)()
+            parts.append({tap: np.array(array, dtype=np.float32) for tap, array in rows.items()})
+        return {tap: np.concatenate([part[tap] for part in parts]) if len(parts) > 1 else parts[0][tap] for tap in rows}
 
     def submit(self, prompts: Sequence[NDArray[Any]]) -> Callable[[], dict[str, NDArray[Any]]]:
         """Launch a pass; the next may be launched before its rows are taken, so that copies and computing overlap.
@@ -106,10 +110,11 @@ class Engine:
         Raises
         ------
         ContractError
-            As `run` does.
+            As `run` does, and if the prompts are more than one pass may hold.
         """
         contract = self.contract
         check_prompts(prompts, contract)
+        check_pass(prompts, contract.limits)
         feeds = make_feeds(prompts, contract.positions, contract.inputs[0].dtype)
         launch = getattr(self._session, "submit", None)
         if launch is None:
@@ -133,6 +138,7 @@ class Engine:
         """
         contract = self.contract
         check_prompts(prompts, contract)
+        check_pass(prompts, contract.limits)
         return self._session.run(make_feeds(prompts, contract.positions, contract.inputs[0].dtype))
 
     def _taps_of(self, outputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -257,6 +263,15 @@ def check_files(folder: Path, contract: Contract) -> None:
     plan = {name: digest for name, digest in contract.files.items() if name in plan_files(contract)}
     if engine_id_of(contract.recipe_digest, plan) != contract.engine_id:
         raise EngineRefused("the engine id must be that of recipe and plan", contract.engine_id, _REBUILD)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds an engine that is what its contract says."""
+    try:
+        check_files(folder, read_contract(folder))
+    except EngineRefused:
+        return False
+    return True
 
 
 def check_recipe(folder: Path, contract: Contract) -> None:

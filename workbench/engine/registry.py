@@ -20,7 +20,7 @@ from workbench.engine.names import (
     resolve_folder,
     write_name,
 )
-from workbench.engine.opening import check_files, read_contract
+from workbench.engine.opening import check_files, is_whole, read_contract
 from workbench.engine.scratch import check_room, put_away, scratch_folder, settle, sweep, sync
 from workbench.errors import EngineError, EngineRefused, shown
 
@@ -236,11 +236,7 @@ class Registry:
 
 def make_way(home: Path) -> None:
     """Put a damaged engine away, so that a whole one of the same id can take its place."""
-    if home.is_symlink() or not home.is_dir():
-        return
-    try:
-        check_files(home, read_contract(home))
-    except EngineRefused:
+    if home.is_dir() and not home.is_symlink() and not is_whole(home):
         put_away(home)
 
 
