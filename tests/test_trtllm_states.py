@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from trtllm_tree import write_tree
 
 from workbench.engine.trtllm.check import running
-from workbench.engine.trtllm.check.__main__ import run_child
+from workbench.engine.trtllm.check.__main__ import is_computed, main, run_child
 from workbench.engine.trtllm.check.evaluating import evaluate
 from workbench.engine.trtllm.check.judging import judge_states, rows_of
 from workbench.errors import EngineError
@@ -234,7 +235,28 @@ def test_a_child_that_fails_is_quoted(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "what broke\n"
 
 
-@pytest.mark.slow
+def test_only_a_traced_network_in_bfloat16_cannot_be_computed() -> None:
+    cases = [(backend, dtype) for backend in ("rtx", "trt") for dtype in ("float32", "bfloat16")]
+    assert [is_computed(*case) for case in cases] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere"], "a source tree must hold tensorrt_llm/models/modeling_utils.py"),
+        (["tree", "--checkpoint", "nowhere"], "prompts and rows to compare with must be there; got nowhere"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tree(tmp_path / "tree")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["check", *words, "--backend", "rtx"])
+    assert main() == 2
+    assert told in capsys.readouterr().err
+
+
 def test_our_own_engine_gives_the_golden_states(tmp_path: Path) -> None:
     with np.load(LLAMA / "golden.npz") as golden:
         np.savez(tmp_path / "p.npz", input_ids=golden["input_ids"], lengths=golden["lengths"])
