@@ -100,8 +100,31 @@ def test_resume_with_another_engine_is_refused(toy_engines, toy_ids, tmp_path, m
         patch.setattr(extraction, "run_plan", stopping_after(1, KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             wb.extract(prompts, toy_engines(), out=tmp_path / "run", plan=SMALL, progress=False)
-    with pytest.raises(ContractError, match="engine"):
+    ids = [toy_engines(precision).id for precision in ("fp32", "int8")]
+    with pytest.raises(
+        ContractError, match=rf"got contract\.engine_id: '{ids[0][:30]}.* there, '{ids[1][:30]}.* now; "
+    ):
         wb.extract(prompts, toy_engines("int8"), out=tmp_path / "run", plan=SMALL, resume=True, progress=False)
+
+
+def test_the_same_engine_measured_and_named_anew_resumes_a_run_and_merges_with_it(
+    toy_engines, toy_ids, toy_checkpoint, toy_taps, tmp_path, monkeypatch
+):
+    from workbench.store.merging import merge_runs
+
+    first, prompts = toy_engines(), prompts_of(toy_ids)
+    recipe = wb.Recipe(checkpoint=toy_checkpoint, taps=toy_taps, max_tokens=32)
+    again = wb.build(recipe, tmp_path / "engines", name="cacheless", parent="0" * 64, rebuild=False)
+    assert again.id == first.id
+    assert again.contract.digest != first.contract.digest
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "run_plan", stopping_after(1, KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            wb.extract(prompts.select(range(30)), first, out=tmp_path / "run", plan=SMALL, progress=False)
+    run = wb.extract(prompts.select(range(30)), again, out=tmp_path / "run", plan=SMALL, resume=True, progress=False)
+    assert run.status == "complete"
+    rest = wb.extract(prompts.select(range(30, 40)), again, out=tmp_path / "rest", plan=SMALL, progress=False)
+    assert merge_runs([run.path, rest.path], tmp_path / "both").n_prompts == 40
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from workbench.store.flags import save_validity
 from workbench.store.keeping import save_statistics
 from workbench.store.layout import HEAD, JOURNAL, PROMPTS, STATISTICS, TAPS, TOKENS, VALIDITY, segment_file
 from workbench.store.manifest import Counts, ManifestFile, PartEntry, SegmentEntry
-from workbench.store.preparing import VOLATILE
+from workbench.store.preparing import VOLATILE, engine_of
 from workbench.store.reader import Run, open_run
 from workbench.store.statistics import merge_statistics
 
@@ -108,7 +108,7 @@ def _settings(run: Run, name: str) -> Any:
     manifest = run.manifest
     if name == "provenance":
         return {key: value for key, value in manifest.provenance.items() if key not in VOLATILE}
-    return getattr(manifest, name)
+    return engine_of(manifest.contract) if name == "contract" else getattr(manifest, name)
 
 
 def _joined_prompts(runs: Sequence[Run]) -> PromptSet:

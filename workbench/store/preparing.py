@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from workbench.tokens import TokenTable
 
 VOLATILE = ("created", "host", "command", "machine", "timings", "notes")  # provenance that may differ on resume
+# What a contract measures, and what it says of its place among builds: an engine keeps its id when it is built or named
+# again, and this may differ then.
+MEASURED = ("build", "verification", "self_test", "files", "name", "parent", "digest", "schema_version")
 
 
 class Work:
@@ -249,14 +252,15 @@ class Work:
         asked = {key: value for key, value in self.provenance.items() if key not in VOLATILE}
         positions = list(self.positions) if isinstance(self.positions, tuple) else self.positions
         old = {
-            "contract": manifest.contract, "provenance": kept, "taps": [asdict(tap) for tap in manifest.taps],
+            "contract": engine_of(manifest.contract), "provenance": kept,
+            "taps": [asdict(tap) for tap in manifest.taps],
             "positions": list(manifest.positions) if isinstance(manifest.positions, tuple) else manifest.positions,
             "prompts": manifest.prompts_hash, "tokens": manifest.tokens_hash, "durability": manifest.durability.asked,
             "code version": manifest.written_by, "non-finite policy": manifest.policies.get("non_finite"),
             "head": manifest.files.get(HEAD),
         }  # fmt: skip
         new = {
-            "contract": self.contract, "provenance": asked, "taps": [asdict(tap) for tap in self.taps],
+            "contract": engine_of(self.contract), "provenance": asked, "taps": [asdict(tap) for tap in self.taps],
             "positions": positions, "prompts": self.prompts.content_hash, "tokens": self.tokens_hash(),
             "durability": self.durability, "code version": f"hidden-state-workbench {workbench.__version__}",
             "non-finite policy": self.options.non_finite, "head": digest_hex(*self.head) if self.head else None,
@@ -264,9 +268,16 @@ class Work:
         return [line for key in old for line in _differences(key, old[key], new[key])]
 
 
+def engine_of(contract: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what decides the rows of an engine, its id first; a contract without an id is given whole."""
+    if "engine_id" not in contract:
+        return dict(contract)
+    return {"engine_id": contract["engine_id"]} | {key: contract[key] for key in contract if key not in MEASURED}
+
+
 def _differences(where: str, old: Any, new: Any) -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted({*old, *new})
+        keys = sorted({*old, *new}, key=lambda key: (key != "engine_id", key))
         return [line for key in keys for line in _differences(f"{where}.{key}", old.get(key), new.get(key))]
     if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
