@@ -29,6 +29,7 @@ from workbench.tokens import TokenTable
 
 RESULTS = Path(__file__).parent / "results" / "store.json"
 BLOCK = 64 << 20
+PAIRS = 15  # one write varies by a tenth on a shared machine
 
 
 def best(call: Callable[[], Any], times: int = 3) -> float:
@@ -108,10 +109,22 @@ class Unhashed:
         return bytes(16)
 
 
-def checksum_share(hashed: list[dict[str, float]], bare: list[dict[str, float]]) -> float:
-    """Processor time that hashing adds to a write, as a share of the write's seconds; writes take turns."""
-    middle = {name: statistics.median(write[name] for write in hashed) for name in ("cpu_seconds", "seconds")}
-    return (middle["cpu_seconds"] - statistics.median(write["cpu_seconds"] for write in bare)) / middle["seconds"]
+def checksum_cost(folder: Path, width: int, n_rows: int, inputs_: Any, rows: np.ndarray) -> dict[str, Any]:
+    """Time of a write over that of one without checksums, pair by pair; each is first in turn.
+
+    `checksum_share` is the processor time that hashing adds, as a share of the write's seconds.
+    """
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for turn in range(PAIRS):
+        for hashed in (turn % 2 == 0, turn % 2 == 1):
+            found[hashed].append(store_write(folder, width, n_rows, inputs_, rows, hashed=hashed))
+    ratios = sorted(one["seconds"] / other["seconds"] for one, other in zip(found[True], found[False], strict=True))
+    busy = [statistics.median(write["cpu_seconds"] for write in found[hashed]) for hashed in (True, False)]
+    seconds = statistics.median(write["seconds"] for write in found[True])
+    return {
+        "checksum_share": (busy[0] - busy[1]) / seconds, "seconds_over_unhashed": statistics.median(ratios),
+        "unhashed_ratios": ratios,
+    }  # fmt: skip
 
 
 def memmap_of(run: Any, name: str) -> np.memmap:
@@ -169,11 +182,10 @@ def main() -> None:
                 .astype(ml_dtypes.bfloat16)
             )
             both = inputs(n_rows)
-            pairs, bare = [], []
+            pairs = []
             for _ in range(5):  # one after the other, so that a busy disk hits all
                 one = dd(folder, blocks, "conv=fdatasync")
                 pairs.append((one, dd(folder, blocks, "oflag=dsync"), store_write(folder, width, n_rows, both, rows)))
-                bare.append(store_write(folder, width, n_rows, both, rows, hashed=False))
             plain, dsync, ours = sorted(pairs, key=lambda pair: pair[2]["bytes_per_s"] / pair[0])[2]
             ratios = sorted(pair[2]["bytes_per_s"] / pair[0] for pair in pairs)
             synced = sorted(pair[2]["bytes_per_s"] / pair[1] for pair in pairs)
@@ -181,10 +193,7 @@ def main() -> None:
                 "dd_fdatasync_bytes_per_s": plain, "dd_dsync_bytes_per_s": dsync, **ours,
                 "ratio_to_dd_fdatasync": ratios[2], "ratio_to_dd_dsync": synced[2],
                 "ratios": ratios, "dsync_ratios": synced,
-                "checksum_share": checksum_share([pair[2] for pair in pairs], bare),
-                "seconds_over_unhashed": statistics.median(
-                    pair[2]["seconds"] / other["seconds"] for pair, other in zip(pairs, bare, strict=True)
-                ),
+                **checksum_cost(folder, width, n_rows, both, rows),
             }  # fmt: skip
             print(f"width {width}:", json.dumps(found[f"write_{width}"], indent=1), flush=True)
         if options.rows:

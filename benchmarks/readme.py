@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,6 +213,11 @@ def smollm2_on_a_card() -> list[str]:
     ]
 
 
+def _middle_half(values: list[float]) -> str:
+    low, _, high = quantiles(values, n=4)
+    return f"{low:.2f} to {high:.2f}"
+
+
 def store() -> list[str]:
     result = load("store")
     if result is None:
@@ -219,10 +225,13 @@ def store() -> list[str]:
     writes, reading, about = (result["write_576"], result["write_4096"]), result["reading"], result["about"]
     least = min(write["ratio_to_dd_fdatasync"] for write in writes)
     longer = " and ".join(f"{write['seconds_over_unhashed']:.2f}" for write in writes)
+    pairs = [write["unhashed_ratios"] for write in writes]
     return [
         f"**The store** ({about['cpu']}, {about['date'][:10]}; `{about['command']}`):",
         f"writes at {least:.2f} times the rate of dd with fdatasync, with full durability;",
-        f"rows of 576 and of 4,096 take {longer} times as long to write as without checksums (aim: 1.05). Opening",
+        f"rows of 576 and of 4,096 take {longer} times as long to write as without checksums (aim: 1.05;",
+        f"medians of {len(pairs[0])} pairs, of which half lie within {_middle_half(pairs[0])} and "
+        f"{_middle_half(pairs[1])}). Opening",
         f"10 million rows: {result['open_s'] * 1000:.1f} ms; gathering 10,000 of them takes",
         f"{reading['gather_10000_ratio']:.2f} times as long as np.memmap, reading in order runs at "
         f"{reading['sequential_ratio']:.0%} of its speed.",
