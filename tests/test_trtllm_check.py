@@ -20,6 +20,7 @@ from workbench.checkpoint import open_checkpoint
 from workbench.cli import main
 from workbench.engine.trtllm.check.__main__ import compare_networks, copy_tree
 from workbench.engine.trtllm.check.toy import LENGTHS, write_toy
+from workbench.engine.trtllm.check.tracing import VARIANTS
 from workbench.engine.trtllm.export import check_llama, export_checkpoint
 from workbench.errors import UnsupportedError
 
@@ -166,7 +167,7 @@ PLAIN: dict[str, Any] = {
     "kinds": {"GATHER": 2, "SHUFFLE": 5},
     "plugin_layers": 0,
     "version": "0.16.0",
-    "commands_parsed": ["--kv_cache_type disabled", "--kv_cache_type disabled"],
+    "commands_parsed": ["--kv_cache_type disabled"] * len(VARIANTS),
 }
 INT32 = ("input_ids", "position_ids", "attention_mask")
 ASKED = {
@@ -201,6 +202,7 @@ def test_the_verdicts_hold_for_the_tap_alone() -> None:
         (lambda seen: seen["inputs"].append({"name": "x"}), "inputs are the same"),
         (lambda seen: seen["kinds"].update(CAST=1), "layers are the same"),
         (lambda seen: seen.update(plugin_layers=1), "no plugin is in it"),
+        (lambda seen: seen["commands_parsed"].pop(), "every variant of the command parses"),
         (lambda seen: seen["inputs_asked"]["plain"].pop(), OUR_TABLE),
         (
             lambda seen: seen["inputs_asked"]["plain"][0].update(dtype="INT64"),

@@ -27,7 +27,7 @@ import numpy as np
 
 from workbench.engine.trtllm.check.judging import judge_states, rows_of
 from workbench.engine.trtllm.check.own import MAX_TOKENS, PRECISIONS
-from workbench.engine.trtllm.check.tracing import N_LAYERS_ASKED, OUTPUTS_FILE, SEEN_FILE
+from workbench.engine.trtllm.check.tracing import N_LAYERS_ASKED, OUTPUTS_FILE, SEEN_FILE, VARIANTS
 from workbench.engine.trtllm.finder import TAP_OUTPUT
 from workbench.engine.trtllm.input_table import inputs_for
 from workbench.engine.trtllm.inputs import N_PERF_KNOBS
@@ -250,6 +250,7 @@ def compare_networks(plain: dict[str, Any], patched: dict[str, Any], config: dic
     extra = [row for row in patched["outputs"] if row not in plain["outputs"]]
     kept = [row for row in patched["outputs"] if row in plain["outputs"]] == plain["outputs"]
     want = {"name": TAP_OUTPUT, "dtype": DTYPES[config["dtype"]], "shape": [-1, -1, config["hidden_size"]]}
+    parsed = patched["commands_parsed"]
     layers = f"{plain['layers']} and {patched['layers']}"
     return [
         ("the network gains the tap and nothing else", kept and extra == [want], f"gained {extra}"),
@@ -257,7 +258,7 @@ def compare_networks(plain: dict[str, Any], patched: dict[str, Any], config: dic
         ("layers are the same", plain["kinds"] == patched["kinds"], layers),
         ("no plugin is in it", patched["plugin_layers"] == 0, f"TensorRT-LLM {patched['version']}"),
         *compare_inputs(patched["inputs_asked"], patched["version"]),
-        ("packed and padded commands parse", len(patched["commands_parsed"]) == 2, patched["commands_parsed"][0]),
+        ("every variant of the command parses", len(parsed) == len(VARIANTS), f"{len(parsed)} commands"),
     ]
 
 

@@ -25,6 +25,16 @@ from workbench.engine.trtllm.inputs import prepare_inputs, real_rows
 
 SEEN_FILE, OUTPUTS_FILE = "seen.json", "outputs.npz"
 N_LAYERS_ASKED = 3
+VARIANTS: tuple[dict[str, Any], ...] = (  # every kind of command that a recipe can ask for
+    {"layout": "packed"},
+    {"layout": "padded"},
+    {"layout": "packed", "cache": "paged"},
+    {"layout": "packed", "cache": "continuous"},
+    {"layout": "plain", "cache": "continuous"},
+    {"layout": "packed", "precision": "bf16", "gemm_plugin": True},
+    {"layout": "packed", "precision": "fp8"},
+    {"layout": "packed", "precision": "fp8", "gemm_plugin": True},
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,11 +92,11 @@ def trace(given: argparse.Namespace, seen: dict[str, Any]) -> Any:
     if given.backend == "rtx":
         _without_gpu(build)
     seen["inputs_asked"] = {layout: ask_inputs(layout, given.max_tokens) for layout in ("packed", "padded", "plain")}
-    seen["commands_parsed"] = [_parses(build, _arguments(given, seen, layout)) for layout in ("packed", "padded")]
+    seen["commands_parsed"] = [_parses(build, _arguments(given, seen, **variant)) for variant in VARIANTS]
     extra = {"--log_level": "warning", "--cluster_key": "H100-SXM", "--profiling_verbosity": "detailed"}
     cache = {"--input_timing_cache": given.input_timing_cache, "--output_timing_cache": given.out / "timing.cache"}
     extra |= {name: str(value) for name, value in cache.items() if value}
-    command = _arguments(given, seen, "plain") + tuple(word for pair in extra.items() for word in pair)
+    command = _arguments(given, seen, layout="plain") + tuple(word for pair in extra.items() for word in pair)
     sys.argv = list(command)
     seen["command"] = list(command[:1]) + [word for word in command[5:] if not word.startswith("/")]
     build.main()
@@ -154,15 +164,17 @@ def ask_inputs(layout: str, max_tokens: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _arguments(given: argparse.Namespace, seen: dict[str, Any], layout: Any) -> tuple[str, ...]:
-    options = BuildOptions(
+def _arguments(
+    given: argparse.Namespace, seen: dict[str, Any], *, precision: str = "fp16", **options: Any
+) -> tuple[str, ...]:
+    chosen = BuildOptions(
         version=seen["version"],
         checkpoint_dir=given.checkpoint,
         output_dir=given.out,
         prompts_per_pass=given.prompts,
-        layout=layout,
+        **options,
     )
-    return build_arguments(CheckRecipe(max_tokens=given.max_tokens), options)
+    return build_arguments(CheckRecipe(precision=precision, max_tokens=given.max_tokens), chosen)
 
 
 def _parses(build: Any, command: tuple[str, ...]) -> str:
