@@ -238,6 +238,13 @@ def test_a_good_copy_opens_and_gives_the_same_rows(toy_engines, toy_ids, copied)
     np.testing.assert_array_equal(again.run(toy_ids[:3])["final_norm"], toy_engines().run(toy_ids[:3])["final_norm"])
 
 
+def test_a_contract_that_is_a_link_is_refused(copied, tmp_path):
+    moved = shutil.move(copied / CONTRACT_FILE, tmp_path / "elsewhere")
+    (copied / CONTRACT_FILE).symlink_to(moved)
+    with pytest.raises(EngineRefused, match=r"contract\.json must be a regular file"):
+        wb.open_engine(copied)
+
+
 def test_the_expected_id_is_demanded(copied):
     with pytest.raises(EngineRefused, match="Expected 00ff"):
         wb.open_engine(copied, expect="00ff")

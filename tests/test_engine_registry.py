@@ -7,17 +7,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from workbench.canonical import canonical_json, digest_of
 from workbench.cli import main
-from workbench.engine import archive, names, scratch
+from workbench.engine import archive, names, opening, scratch
 from workbench.engine.contract import contract_schema
 from workbench.engine.difference import differences
+from workbench.engine.hashing import sha256_of
 from workbench.engine.opening import open_engine, read_contract
 from workbench.engine.registry import Registry
 from workbench.errors import EngineError, EngineRefused, StoreFull
+from workbench.inspection import inspect
 
 BAD_NAMES = [
     *("", ".", "..", "../x", "a/b", "a\\b", "C:\\x", "x\0", "x\n", "CON", "con", "nul.txt", "com1", "Name", "é", "-a"),
@@ -52,6 +55,7 @@ def test_a_name_a_prefix_and_a_folder_all_lead_to_the_engine(registry, toy_engin
     for word in ("toy-fp32", toy_engines().id, toy_engines().id[:6], str(home)):
         assert registry.resolve(word) == home
     assert open_engine(registry.root / "toy-fp32").id == toy_engines().id
+    assert f"id {toy_engines().id[:20]}" in inspect(str(registry.root / "toy-fp32"))
     with pytest.raises(EngineError, match="There are: toy-fp32, toy-int8"):
         registry.resolve("toy-fp16")
     with pytest.raises(EngineError, match="six digits"):
@@ -229,6 +233,35 @@ def test_importing_again_mends_a_damaged_engine_and_keeps_a_whole_one(registry, 
     assert sorted(path.name[0] for path in registry.root.iterdir()).count(".") == 1  # the folder of names
 
 
+def test_an_engine_of_a_newer_schema_or_without_permission_is_never_taken_for_damaged(
+    registry, toy_engines, monkeypatch, capsys
+):
+    home = registry.resolve("toy-fp32")
+    newer = toy_engines().contract.to_json() | {"schema_version": "2.0"}
+    (home / "contract.json").write_bytes(canonical_json(newer))
+    with pytest.raises(EngineRefused, match="Update the workbench"):
+        registry.import_(toy_engines().path)
+    assert json.loads((home / "contract.json").read_bytes()) == newer
+    (home / "contract.json").write_bytes(toy_engines().contract.to_bytes())
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(opening, "sha256_of", lambda path: refuse(path) if path.parent == home else sha256_of(path))
+    with pytest.raises(EngineRefused, match="must be readable; got Permission denied"):
+        registry.import_(toy_engines().path)
+    monkeypatch.undo()
+    assert registry.verify("toy-fp32").engine_id == toy_engines().id
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: refuse(path) if path.parent == home else real(path))
+    assert main(["engines", "list", "--in", str(registry.root)]) == 1
+    assert "DAMAGED: contract.json must be readable" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert sorted(path.name for path in registry.root.iterdir()) == sorted(
+        [".names", home.name, registry.resolve("toy-int8").name]
+    )
+
+
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -396,6 +429,8 @@ def test_every_action_of_the_command_works(registry, tmp_path, capsys):
         (["export", "best", "--out", str(tmp_path / "best.tar"), *root], 0, "wrote"),
         (["rm", "best", *root], 0, "would remove"),
         (["rm", "best", "--yes", *root], 0, "and the names best, toy-fp32"),
+        (["import", str(tmp_path / "best.tar"), "--name", "Back", *root], 2, "must be 1 to 64"),
+        (["show", "toy-fp32", *root], 2, "There are: toy-int8"),
         (["import", str(tmp_path / "best.tar"), "--name", "back", *root], 0, "took in"),
         (["verify", "back", "--hashes-only", *root], 0, "as the contract says"),
         (["show", "nothing", *root], 2, "There are: back"),

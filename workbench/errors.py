@@ -91,6 +91,10 @@ class EngineRefused(EngineError):
     """An engine's contract does not admit it here; nothing of it was executed."""
 
 
+class EngineUnknown(EngineRefused):
+    """Whether an engine is whole cannot be said here: its schema is newer, or its files cannot be read."""
+
+
 class PatchRefused(EngineError):
     """A source tree is not one that the patch is proven for; nothing was written."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.contract import CONTRACT_FILE
+from workbench.engine.names import resolve_folder
 from workbench.escaping import visible
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def inspect(path: str, *, as_json: bool = False) -> str:
     Parameters
     ----------
     path : str
-        Run folder, engine folder, checkpoint, or package:NAME.
+        Run folder, engine folder or a name in its place, checkpoint, or package:NAME.
     as_json : bool
         Give everything that is recorded.
 
@@ -37,6 +38,7 @@ def inspect(path: str, *, as_json: bool = False) -> str:
 
         run = open_run(folder)
         return _json(run.manifest) if as_json else describe_run(run)
+    folder = resolve_folder(folder)
     if (folder / CONTRACT_FILE).is_file():
         from workbench.engine.opening import read_contract
 

@@ -185,7 +185,11 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
+    from workbench.engine.names import check_alias
+
     registry = _registry(options)
+    if options.name is not None:
+        check_alias(options.name)
     folder = registry.import_(options.file, expect=options.expect)
     if options.name is not None:
         registry.name(options.name, str(folder))

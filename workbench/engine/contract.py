@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from workbench.canonical import canonical_json, digest_of
 from workbench.engine.names import check_name
-from workbench.errors import EngineRefused, WorkbenchError, shown
+from workbench.errors import EngineRefused, EngineUnknown, WorkbenchError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,7 +300,7 @@ def parse_contract(data: bytes, *, where: str) -> Contract:
     if data != _canonical(plain):
         raise EngineRefused(f"{where} must be in canonical JSON", "the same content in another form", rebuild)
     if major != CONTRACT_SCHEMA.split(".", maxsplit=1)[0]:
-        raise EngineRefused(
+        raise EngineUnknown(
             f"{where} must be of schema {CONTRACT_SCHEMA}", repr(plain["schema_version"])[:40], "Update the workbench."
         )
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ from workbench.engine.hashing import sha256_of
 from workbench.engine.names import resolve_folder
 from workbench.engine.tensors import check_tensors
 from workbench.engine.trial import remember, remembered, run_trial
-from workbench.errors import EngineRefused, shown
+from workbench.errors import EngineRefused, EngineUnknown, shown
 from workbench.tokens import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -213,11 +214,22 @@ def read_contract(folder: Path) -> Contract:
     """Read the contract of an engine, without touching the engine; its name may stand for its folder."""
     folder = resolve_folder(folder)
     path = folder / CONTRACT_FILE
-    if not path.is_file():
-        raise EngineRefused(f"an engine folder must hold {CONTRACT_FILE}", f"none in {folder.name!r}", _REBUILD)
-    if path.stat().st_size > MAX_CONTRACT_BYTES:
-        raise EngineRefused(f"{CONTRACT_FILE} must be below 16 MiB", f"{path.stat().st_size} bytes", _REBUILD)
-    return parse_contract(path.read_bytes(), where=CONTRACT_FILE)
+    with _reading(CONTRACT_FILE):
+        if not path.is_file():
+            raise EngineRefused(f"an engine folder must hold {CONTRACT_FILE}", f"none in {folder.name!r}", _REBUILD)
+        if path.stat().st_size > MAX_CONTRACT_BYTES:
+            raise EngineRefused(f"{CONTRACT_FILE} must be below 16 MiB", f"{path.stat().st_size} bytes", _REBUILD)
+        return parse_contract(path.read_bytes(), where=CONTRACT_FILE)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Tell a file that cannot be read from one that is damaged."""
+    try:
+        yield
+    except OSError as error:
+        do = "Check its permissions, and try again."
+        raise EngineUnknown(f"{what} must be readable", error.strerror or type(error).__name__, do) from error
 
 
 def read_tokenizer(folder: Path, contract: Contract) -> Tokenizer | None:
@@ -245,17 +257,19 @@ def check_files(folder: Path, contract: Contract) -> None:
         If a file is missing, unlisted, no regular file, or has another hash; or if the id is not that of the files.
     """
     listed = set(contract.files)
-    there = {entry.name for entry in folder.iterdir()} - {CONTRACT_FILE}
-    if there != listed:
-        missing, extra = sorted(listed - there), sorted(there - listed)
-        raise EngineRefused(
-            "the folder must hold exactly the listed files", f"missing {missing}, extra {extra}", _REBUILD
-        )
-    for name in sorted(listed):
-        if not stat.S_ISREG((folder / name).lstat().st_mode):
-            raise EngineRefused(f"{name} must be a regular file", "a link or device", _REBUILD)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        hashes = dict(zip(sorted(listed), pool.map(sha256_of, (folder / name for name in sorted(listed))), strict=True))
+    with _reading("the engine folder"):
+        there = {entry.name for entry in folder.iterdir()} - {CONTRACT_FILE}
+        if there != listed:
+            missing, extra = sorted(listed - there), sorted(there - listed)
+            raise EngineRefused(
+                "the folder must hold exactly the listed files", f"missing {missing}, extra {extra}", _REBUILD
+            )
+        for name in (CONTRACT_FILE, *sorted(listed)):
+            if not stat.S_ISREG((folder / name).lstat().st_mode):
+                raise EngineRefused(f"{name} must be a regular file", "a link or device", _REBUILD)
+        paths = [folder / name for name in sorted(listed)]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            hashes = dict(zip(sorted(listed), pool.map(sha256_of, paths), strict=True))
     for name, digest in hashes.items():
         if digest != contract.files[name]:
             raise EngineRefused(f"sha256 of {name} must be {contract.files[name]}", digest, _REBUILD)
@@ -266,9 +280,17 @@ def check_files(folder: Path, contract: Contract) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a folder holds an engine that is what its contract says."""
+    """Whether a folder holds an engine that is what its contract says.
+
+    Raises
+    ------
+    EngineUnknown
+        If that cannot be said, so that nobody takes it for damaged.
+    """
     try:
         check_files(folder, read_contract(folder))
+    except EngineUnknown:
+        raise
     except EngineRefused:
         return False
     return True
