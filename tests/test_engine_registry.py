@@ -287,6 +287,18 @@ def test_what_a_killed_import_left_is_swept_away_and_what_a_live_one_writes_is_n
     assert home.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+def test_a_file_system_without_locks_is_used_and_never_swept(tmp_path, monkeypatch):
+    import fcntl
+
+    def refuse(_handle, _how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with scratch.scratch_folder(tmp_path, "building") as first, scratch.scratch_folder(tmp_path, "importing") as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_engine_that_came_first_stays(tmp_path):
     home = tmp_path / "home"
     for text in ("first", "second"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = ("building", "importing", "removing")
+_TRIES = 4
 ROOM = 64 << 20  # bytes that stay free beside what is written
 
 
@@ -39,7 +40,7 @@ def scratch_folder(root: Path, kind: str) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-        os.close(handle)
+        _close(handle)
 
 
 def sweep(root: Path) -> None:
@@ -60,8 +61,7 @@ def put_away(folder: Path) -> None:
         folder.rename(doomed)
         shutil.rmtree(doomed)
     finally:
-        if handle is not None:
-            os.close(handle)
+        _close(handle)
 
 
 def settle(scratch: Path, home: Path) -> bool:
@@ -100,15 +100,24 @@ def check_room(root: Path, size_bytes: int) -> None:
         raise StoreFull(f"the folder of engines must have {need} bytes free", str(free), "Free some space.")
 
 
-def _make(root: Path, kind: str) -> tuple[Path, int]:
-    while True:
+def _make(root: Path, kind: str) -> tuple[Path, int | None]:
+    """Make a folder and lock it; unlocked where the file system has no locks: nothing is swept there either."""
+    for _ in range(_TRIES):
         path = root / f".{kind}-{secrets.token_hex(8)}"
         path.mkdir()
         handle = _lock(path)
-        if handle is not None and path.is_dir():  # else a sweeper came between the two
+        if handle is not None and path.is_dir():
             return path, handle
-        if handle is not None:
-            os.close(handle)
+        _close(handle)
+        shutil.rmtree(path, ignore_errors=True)  # a sweeper came between the two, or there are no locks
+    path = root / f".{kind}-{secrets.token_hex(8)}"
+    path.mkdir()
+    return path, None
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _lock(path: Path) -> int | None:
