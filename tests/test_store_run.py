@@ -144,6 +144,20 @@ def test_batches_come_in_order_and_in_shape(tmp_path: Path) -> None:
     writer.abort()
 
 
+@pytest.mark.parametrize("stored", ["F32", "F16", "BF16", "F8_E4M3"])
+@pytest.mark.parametrize("given", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
+def test_an_engine_may_emit_another_narrow_type_than_the_run_stores(tmp_path: Path, stored: str, given: str) -> None:
+    import ml_dtypes
+
+    narrow = np.dtype(getattr(ml_dtypes, given, given))
+    tap = TapSpec("final_norm", stored, 8)
+    writer = new_run(tmp_path / "run", taps=(tap,))
+    rows = canary(tap, 0, int(writer.row_offsets[-1])) // 2  # FP8 holds whole numbers up to 16
+    writer.commit(0, writer.n_prompts, {tap.name: rows.astype(narrow)})
+    run = writer.close()
+    np.testing.assert_array_equal(run.tap(tap.name, checked=True)[:], rows)
+
+
 def test_an_existing_folder_and_a_second_writer_are_refused(tmp_path: Path) -> None:
     writer = new_run(tmp_path / "run")
     with pytest.raises(RunExists):

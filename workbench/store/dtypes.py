@@ -77,6 +77,14 @@ def storage_type(name: str) -> StorageType:
     return STORAGE_TYPES[name]
 
 
+def storable(values: NDArray[Any], kind: StorageType) -> NDArray[Any]:
+    """Widen values of another narrow type to float32, which holds each of them; others stay as they are."""
+    narrow_types = (other.array for other in STORAGE_TYPES.values() if other.itemsize < 4)
+    if values.dtype != kind.array and values.dtype in narrow_types:
+        return values.astype(np.float32)
+    return values
+
+
 def narrow(values: NDArray[Any], kind: StorageType, out: NDArray[Any]) -> tuple[int, int]:
     """Store float32 values, or copy values that already have the storage type.
 

@@ -13,7 +13,7 @@ from workbench.axes import HasShape, bind_axes
 from workbench.errors import ContractError, StoreError
 from workbench.store.checksums import digest_hex
 from workbench.store.committing import Committer, Group, Plan
-from workbench.store.dtypes import storage_type
+from workbench.store.dtypes import storable, storage_type
 from workbench.store.files import NO_ROOM, Disk, explain
 from workbench.store.flags import flagged_rows, save_validity
 from workbench.store.keeping import save_statistics
@@ -151,7 +151,7 @@ class RunWriter:
         ----------
         first, stop : int
             Range of prompts; each batch begins where the one before ended.
-        rows : mapping of tap name to float32 or storage dtype [row, width]
+        rows : mapping of tap name to float32, float16, bfloat16 or float8_e4m3fn [row, width]
             The rows of those prompts at every tap.
 
         Raises
@@ -163,6 +163,8 @@ class RunWriter:
         """
         if self._committer is None:
             raise StoreError("a closed run takes no rows", f"prompts {first} to {stop}", "Create another run.")
+        kinds = {tap.name: storage_type(tap.dtype) for tap in self._plan.taps}
+        rows = {name: storable(array, kinds[name]) if name in kinds else array for name, array in rows.items()}
         self._check(first, stop, rows)
         self._committer.add(first, stop, rows)
         self._next = stop
@@ -182,7 +184,7 @@ class RunWriter:
             bind_axes(do=do, **{"the run": (want, "row d_model"), tap.name: (array, "row d_model")})
             if array.dtype not in (np.float32, kind.array):
                 raise ContractError(
-                    f"{tap.name} must be float32 or {tap.dtype}", str(array.dtype), "Convert it before."
+                    f"{tap.name} must be float32 or a storage dtype", str(array.dtype), "Convert it before."
                 )
             if self._session.options.non_finite == "fail" and not np.isfinite(array.astype(np.float32)).all():
                 raise ContractError(
