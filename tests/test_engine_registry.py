@@ -337,6 +337,17 @@ def test_a_removal_says_beforehand_who_will_miss_the_engine(registry, toy_engine
     assert registry.resolve("toy-fp32").is_dir()
 
 
+def test_the_listing_tells_what_a_sequence_calls_an_engine_without_a_name(registry, toy_engines, capsys):
+    home = registry.resolve("toy-int8")
+    called = read_contract(home).model_copy(update={"name": "cacheless-int8"}).sealed()
+    (home / "contract.json").write_bytes(called.to_bytes())
+    assert main(["engines", "list", "--in", str(registry.root)]) == 0
+    assert "toy-int8" in capsys.readouterr().out
+    names.drop_names(registry.root, called.engine_id)
+    assert main(["engines", "list", "--in", str(registry.root)]) == 0
+    assert "(cacheless-int8)" in capsys.readouterr().out
+
+
 def test_a_name_that_reads_as_an_id_is_refused(registry, toy_engines):
     for name in ("facade", toy_engines("int8").id[:6], "0" * 64):
         with pytest.raises(EngineError, match="start of an engine id"):

@@ -101,7 +101,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     speed = c.build.tokens_per_second
     return (
         c.engine_id[:20],
-        ", ".join(entry.names) or "-",
+        ", ".join(entry.names) or (f"({c.name})" if c.name else "-"),  # what a sequence of builds calls it
         c.checkpoint.name,
         c.precision.name,
         c.backend.name,

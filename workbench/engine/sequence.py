@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.backends.protocol import backend_names, get_backend
@@ -163,7 +164,9 @@ def table_of(built: Sequence[Built], tap: str | None = None) -> tuple[tuple[str,
     for one in built:
         c = one.contract
         if c is None:
-            rows.append((one.step.name, "refused: " + one.refusal[:160], "", "", "", "", "", ""))
+            rows.append(
+                (one.step.name, shorten(f"refused: {one.refusal}", 170, placeholder=" ..."), "", "", "", "", "", "")
+            )
             continue
         verdict = c.verification.taps[tap or c.taps[-1]]
         trial, speed = c.build.trial, c.build.tokens_per_second
