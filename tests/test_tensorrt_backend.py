@@ -240,13 +240,16 @@ def test_a_driver_error_is_told_by_name(card, recipe, tmp_path):
         wb.build(recipe(), tmp_path)
 
 
-def test_a_pass_beyond_the_limits_is_refused_before_launch(card, recipe, toy_ids, tmp_path):
+def test_a_pass_beyond_the_limits_is_refused_before_launch_and_run_makes_several(card, recipe, toy_ids, tmp_path):
     engine = wb.build(recipe(), tmp_path)
     with pytest.raises(ContractError, match="32 prompts and 256 tokens"):
-        engine.run([np.array([1])] * 33)
+        engine.submit([np.array([1])] * 33)
     with pytest.raises(ContractError, match="32 prompts and 256 tokens"):
-        engine.run([np.arange(32)] * 9)
-    assert engine.run([np.array([1])] * 32)["final_norm"].shape[0] == 32
+        engine.submit([np.arange(32)] * 9)
+    assert engine.submit([np.array([1])] * 32)()["final_norm"].shape[0] == 32
+    assert engine.run([np.array([1])] * 33)["final_norm"].shape[0] == 33
+    rows = engine.run([np.arange(32)] * 9)["final_norm"]
+    assert np.array_equal(rows, np.broadcast_to(rows[:1], rows.shape))
 
 
 def test_options_are_known_ones(card, recipe, tmp_path):
