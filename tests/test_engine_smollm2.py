@@ -22,7 +22,7 @@ def checkpoint():
         ("onnxruntime", "int4", (), 0.15, 0.25),
         ("onnxruntime", "bf16", (), 0.02, 1.01),
         ("onnxruntime", "fp8", ("*.down",), 0.08, 1.01),
-        ("openvino", "bf16", (), 0.02, 1.01),
+        ("openvino", "bf16", (), 0.012, 0.62),
         ("openvino", "int8", (), 0.03, 0.5),
     ],
 )
