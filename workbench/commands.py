@@ -178,13 +178,12 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
 
 def _check_keep(patterns: Sequence[str], names: Sequence[str]) -> None:
     """Refuse a pattern that names no layer: a slip of the pen would quantise what was to be kept."""
-    from fnmatch import fnmatchcase
-
     from workbench.errors import ContractError
+    from workbench.graph.naming import is_named
 
-    layers = [*names, *(name.removesuffix(".weight") for name in names), "head"]
+    layers = [*(name.removesuffix(".weight") for name in names), "head"]
     for pattern in patterns:
-        if not any(fnmatchcase(layer, pattern) for layer in layers):
+        if not any(is_named(layer, (pattern,)) for layer in layers):
             some = ", ".join(name.removesuffix(".weight") for name in names if name.startswith("blocks.0."))
             raise ContractError("--keep must name a layer", repr(pattern), f"Those of block 0 are {some}.")
 

@@ -16,6 +16,7 @@ from workbench.engine.calibration import TEXTS, calibration_prompts, digest_of_i
 from workbench.engine.compensating import aimed, compensated
 from workbench.engine.fitting_texts import LONGER_TEXTS
 from workbench.engine.staged import Staged
+from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +81,6 @@ def fit_products(recipe: Recipe, limit: float, progress: Progress | None = None)
 
 
 def _fit_products(recipe: Recipe, limit: float, progress: Progress) -> Fits:
-    from workbench.engine.twins import kept_of
     from workbench.graph import build_graph
 
     checkpoint = recipe.checkpoint
@@ -94,7 +94,8 @@ def _fit_products(recipe: Recipe, limit: float, progress: Progress) -> Fits:
     )
     prompts = fitting_prompts(recipe)
     staged, plain = Staged(graph, prompts), Staged(graph, prompts)
-    fitter = _Fitter(kept_of(graph.policy, recipe.keep), limit, sum(map(len, prompts)))
+    kept = [module for module in graph.policy if is_named(module, recipe.keep)]
+    fitter = _Fitter(kept, limit, sum(map(len, prompts)))
 
     def weights(name: str) -> NDArray[Any]:
         fit = fitter.fits.get(name.removesuffix(".weight"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.engine.quantising import Rounded, calibrated, channels8, quantised_graph
+from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def rounded_with(
         lowering="primitive",
         max_tokens=recipe.max_tokens,
     )
-    modules = frozenset(plain.policy) - frozenset(kept_of(plain.policy, found.keep))
+    modules = frozenset(module for module in plain.policy if not is_named(module, found.keep))
     rounded = Rounded(found.weights, modules, lambda _name, matrix: rounder(matrix))
     graph = build_graph(
         checkpoint.config,
@@ -75,10 +76,3 @@ def round_matrix(matrix: NDArray[np.float32], precision: str, group: int = 32) -
     if precision == "int8":
         return dequantise(*quantise(matrix, group), matrix.shape[1])
     return matrix  # what was fitted to 4 bits has the fitted values
-
-
-def kept_of(policy: Any, patterns: tuple[str, ...]) -> list[str]:
-    """Modules that a list of patterns names."""
-    from fnmatch import fnmatchcase
-
-    return [m for m in policy if any(fnmatchcase(m, p) or fnmatchcase(f"{m}.weight", p) for p in patterns)]

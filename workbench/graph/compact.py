@@ -10,7 +10,6 @@ embeddings of the 4-bit kinds is 8 bits in blocks of 32.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from workbench.graph.artefact import LazyTensor
 from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.emitter import CONTRIB
 from workbench.graph.grids import fit_of, grid_of
+from workbench.graph.naming import is_named
 from workbench.graph.narrow import external
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Compactor:
         return replace(self.graph, model=made, initialisers=lazy, precision=self.kind, policy=self.policy)
 
     def _takes(self, module: str) -> bool:
-        if any(fnmatchcase(module, pattern) or fnmatchcase(f"{module}.weight", pattern) for pattern in self.keep):
+        if is_named(module, self.keep):
             return False
         if self.kind == "int8-static":
             return module in self.largest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from workbench.errors import ContractError
 from workbench.graph.artefact import LazyTensor
 from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.emitter import CONTRIB, Emitter
+from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class Linear:
         return self.emitter.op("Add", y, self.emitter.weight(f"{name}.bias", bias))
 
     def _kept(self, module: str) -> bool:
-        return any(fnmatchcase(module, pattern) or fnmatchcase(f"{module}.weight", pattern) for pattern in self.keep)
+        return is_named(module, self.keep)
 
     def _bias(self, module: str) -> NDArray[np.float32]:
         stated = f"{module}.bias"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.artefact import WEIGHTS_FILE, LazyTensor
 from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, OWN
+from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,13 +165,9 @@ def narrow(
         )
     quantised = {}
     if KINDS[precision].products is not None:
-        chosen = [module for module in graph.policy if module in (ranges or {}) and not _named(module, keep)]
+        chosen = [module for module in graph.policy if module in (ranges or {}) and not is_named(module, keep)]
         quantised = {module: float((ranges or {})[module]) for module in chosen}
     return _Narrower(graph, precision, quantised, weight_ranges or {}, emulate=emulate, stored=stored).write()
-
-
-def _named(module: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(module, pattern) or fnmatchcase(f"{module}.weight", pattern) for pattern in patterns)
 
 
 def step_of(largest: float, kind: Kind) -> float:

@@ -24,6 +24,7 @@ from workbench.engine.hashing import sha256_of
 from workbench.engine.openvino.compression import KINDS, compress, halve, name_in_order
 from workbench.engine.processor import cpu_features, what_runs
 from workbench.errors import ContractError
+from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,10 +172,7 @@ def _written(recipe: Recipe, config: DecoderConfig, weights: Weights) -> Graph:
 
 
 def _chosen(graph: Graph, found: Calibrated) -> dict[str, str]:
-    from workbench.engine.twins import kept_of
-
-    kept = set(kept_of(graph.policy, found.keep))
-    return {f"{module}.weight": module for module in graph.policy if module not in kept}
+    return {f"{module}.weight": module for module in graph.policy if not is_named(module, found.keep)}
 
 
 def _settings(recipe: Recipe) -> dict[str, str]:
