@@ -83,6 +83,17 @@ def test_jsonl_columns_keep_their_types(tmp_path: Path) -> None:
     assert prompts.columns == {"n": [1, None], "tags": [["x"], None], "code": ["NA", None], "ok": [None, True]}
 
 
+def test_arrow_reads_parquet_from_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of Arrow that lets go of a Python file while the process ends aborts it."""
+    sources, read = [], pq.read_table
+    monkeypatch.setattr(pq, "read_table", lambda source, **asked: sources.append(source) or read(source, **asked))
+    path = tmp_path / b"caf\xe9.parquet".decode("utf-8", "surrogateescape")
+    with path.open("wb") as file:
+        pq.write_table(pa.table({"text": ["one"]}), file)
+    assert load_prompts(path).texts == ("one",)
+    assert [type(source) for source in sources] == [pa.OSFile]
+
+
 def test_parquet_columns_keep_their_types(tmp_path: Path) -> None:
     day = dt.date(2020, 1, 2)
     columns = {"prompt": ["a", "b"], "n": [1, None], "x": [0.5, float("nan")], "code": ["NA", None], "day": [day, None]}

@@ -206,3 +206,16 @@ def test_two_taps_that_would_share_a_file_are_refused(tmp_path: Any) -> None:
     taps = (TapSpec("x", "F32", 8), TapSpec("x.00001", "F32", 8))
     with pytest.raises(ContractError, match=r"x\.00001"):
         new_run(tmp_path / "run", taps=taps, options=replace(SMALL, shard_bytes=500))
+
+
+def test_arrow_reads_prompts_from_memory_of_its_own() -> None:
+    """A thread of Arrow that lets go of Python's bytes while the process ends aborts it."""
+    import sys
+
+    from workbench.store.contents import in_arrow
+
+    data = bytes(range(256)) * 10
+    before = sys.getrefcount(data)
+    reader = in_arrow(data)
+    assert sys.getrefcount(data) == before
+    assert reader.read() == data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import stat
 import threading
@@ -150,7 +151,7 @@ def _read_parquet(path: Path) -> Columns:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
+        with pa.OSFile(os.fsencode(path)) as file:  # no file of Python's: threads of Arrow let go of it too late
             table = pq.read_table(file, page_checksum_verification=True)
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:

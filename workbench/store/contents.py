@@ -112,11 +112,24 @@ def prompts_table(folder: Path, checksum: str) -> pa.Table:
     if (found := digest_hex(data)) != checksum:
         raise ChecksumMismatch(f"{PROMPTS} must have checksum {checksum}", found, "Restore it from a copy.")
     try:
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True, use_threads=len(data) > 1 << 20)
+        table = pq.read_table(in_arrow(data), page_checksum_verification=True, use_threads=len(data) > 1 << 20)
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"{PROMPTS} must be a table", str(error)[:120], "Restore it from a copy.") from None
     return table
+
+
+def in_arrow(data: bytes) -> pa.BufferReader:
+    """Copy bytes into memory of Arrow's own, for its readers.
+
+    Threads of Arrow let go of what they read from after the reader has returned. Were it an object of Python's, a
+    process that ends just then would abort.
+    """
+    import pyarrow as pa
+
+    stream = pa.BufferOutputStream()
+    stream.write(data)
+    return pa.BufferReader(stream.getvalue())
 
 
 def prompts_from(table: pa.Table) -> PromptSet:
