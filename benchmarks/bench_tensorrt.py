@@ -774,7 +774,7 @@ def main():
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--lowering", default="packed", help="of every engine but the baseline")
+    parser.add_argument("--lowering", default="fused_norm", help="of every engine but the baseline")
     parser.add_argument("--few", type=int, default=4, help="layers in the stages taps, kept and variants")
     parser.add_argument(
         "--variants", default="fp8:packed,fp8:fused,fp8:fused_gate,fp8:fused_norm,bf16:packed,bf16:fused_norm"
