@@ -43,7 +43,6 @@ from workbench.engine.opening import (
     RECIPE_FILE,
     TOKENIZER_FILE,
     Engine,
-    check_files,
     find_engine,
     is_whole,
     open_engine,
@@ -160,14 +159,13 @@ def make_engine(
 
 
 def adopt(folder: Path, options: BuildOptions) -> Path:
-    """Write into the contract of an engine that was there what a sequence says of it; its id stays."""
+    """Write into the contract of an engine that was found whole what a sequence says of it; its id stays."""
     contract = read_contract(folder)
     said = {"parent": options.parent, "name": options.name}
     changes = {field: value for field, value in said.items() if value not in (None, getattr(contract, field))}
     tried = options.trial and contract.build.trial is None and contract.verification.engine_ran
     if not changes and not tried:
         return folder
-    check_files(folder, contract)
     contract = contract.model_copy(update=changes)
     if tried:
         contract = with_trial(contract, folder)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from workbench.checkpoint import Checkpoint
     from workbench.engine.recipe import Recipe
+    from workbench.graph import Graph
 
 SCALES_FILE = "scales.json"
 _RANDOM = (4, 16, 64)
@@ -104,21 +105,12 @@ def calibrate(recipe: Recipe) -> Ranges:
         Of every product with weights that the recipe's taps need.
     """
     from workbench.engine.ort_session import session_of
-    from workbench.graph import build_graph
     from workbench.graph.narrow import products, watch
 
-    checkpoint = recipe.checkpoint
-    graph = build_graph(
-        checkpoint.config,
-        checkpoint.weights,
-        taps=recipe.taps,
-        positions="all",
-        lowering="primitive",
-        max_tokens=recipe.max_tokens,
-    )
+    graph = plain_graph(recipe)
     watched = watch(graph)
     session = session_of(graph)
-    prompts = calibration_prompts(checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
+    prompts = calibration_prompts(recipe.checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
     largest: dict[str, float] = dict.fromkeys(watched.values(), 0.0)
     for prompt in prompts:
         found: dict[str, Any] = session.run(make_feeds([prompt], "all", graph.inputs[0].dtype))
@@ -128,6 +120,20 @@ def calibrate(recipe: Recipe) -> Ranges:
         prompts=len(prompts),
         tokens=sum(map(len, prompts)),
         digest=digest_of_ids(prompts),
+    )
+
+
+def plain_graph(recipe: Recipe) -> Graph:
+    """Write the recipe's decoder in primitive operators and float32, every row of its taps: what calibration runs."""
+    from workbench.graph import build_graph
+
+    return build_graph(
+        recipe.checkpoint.config,
+        recipe.checkpoint.weights,
+        taps=recipe.taps,
+        positions="all",
+        lowering="primitive",
+        max_tokens=recipe.max_tokens,
     )
 
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from workbench.engine.calibration import TEXTS, calibration_prompts, digest_of_ids
+from workbench.engine.calibration import TEXTS, calibration_prompts, digest_of_ids, plain_graph
 from workbench.engine.compensating import aimed, compensated
 from workbench.engine.fitting_texts import LONGER_TEXTS
 from workbench.engine.staged import Staged
@@ -81,17 +81,7 @@ def fit_products(recipe: Recipe, limit: float, progress: Progress | None = None)
 
 
 def _fit_products(recipe: Recipe, limit: float, progress: Progress) -> Fits:
-    from workbench.graph import build_graph
-
-    checkpoint = recipe.checkpoint
-    graph = build_graph(
-        checkpoint.config,
-        checkpoint.weights,
-        taps=recipe.taps,
-        positions="all",
-        lowering="primitive",
-        max_tokens=recipe.max_tokens,
-    )
+    graph = plain_graph(recipe)
     prompts = fitting_prompts(recipe)
     staged, plain = Staged(graph, prompts), Staged(graph, prompts)
     kept = [module for module in graph.policy if is_named(module, recipe.keep)]

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from workbench.engine.batch import make_feeds
-from workbench.engine.calibration import calibration_prompts, digest_of_ids
+from workbench.engine.calibration import calibration_prompts, digest_of_ids, plain_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,24 +69,15 @@ def _observe(recipe: Recipe) -> Observations:
     from onnx import helper
 
     from workbench.engine.ort_session import session_of
-    from workbench.graph import build_graph
     from workbench.graph.narrow import products
 
-    checkpoint = recipe.checkpoint
-    graph = build_graph(
-        checkpoint.config,
-        checkpoint.weights,
-        taps=recipe.taps,
-        positions="all",
-        lowering="primitive",
-        max_tokens=recipe.max_tokens,
-    )
+    graph = plain_graph(recipe)
     read = products(graph)
     values = tuple(dict.fromkeys(read.values()))
     for value in values:
         graph.model.graph.output.append(helper.make_tensor_value_info(value, 1, None))
     session = session_of(graph)
-    prompts = calibration_prompts(checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
+    prompts = calibration_prompts(recipe.checkpoint, recipe.options.get("calibration"), recipe.max_tokens)
     largest: dict[str, NDArray[np.float32]] = {}
     rows: dict[str, list[NDArray[np.float32]]] = {value: [] for value in values}
     share = max(1, SAMPLE // len(prompts))
