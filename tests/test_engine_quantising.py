@@ -7,7 +7,7 @@ import pytest
 
 import workbench as wb
 from workbench.cli import main
-from workbench.engine import quantising, sequence
+from workbench.engine import calibration, observing, quantising, sequence
 from workbench.engine.backends import onnxruntime as backend
 from workbench.engine.batch import make_feeds
 from workbench.engine.ort_session import session_of
@@ -17,6 +17,7 @@ from workbench.errors import ContractError, EngineError
 from workbench.graph import build_graph
 from workbench.graph.compact import KINDS, compact
 from workbench.graph.grids import Fitted, fit4, grid_of, values_of
+from workbench.graph.narrow import narrow
 
 TAPS = ("blocks.1.resid_post", "final_norm")
 
@@ -176,6 +177,40 @@ def test_a_layer_above_its_limit_is_kept_and_named(toy_checkpoint, tmp_path):
     assert set(some.precision.kept_layers) == {name for name, _ in errors[-3:]} == set(kept["kept"])
     assert facts["digest"] == kept["digest"]
     assert len(facts["digest"]) == 64
+
+
+@pytest.fixture
+def sparse(golden, monkeypatch):
+    """A mixture of experts calibrated on six tokens, which leave two of its experts out."""
+    ids = np.random.default_rng(0).integers(0, 96, 6).astype(np.int32)
+    for module in (calibration, observing):
+        monkeypatch.setattr(module, "calibration_prompts", lambda *_: (ids,))
+    return wb.open_checkpoint(golden / "tiny_more" / "mixtral")
+
+
+def unreached(checkpoint, precision="fp8"):
+    seen = observing.observe(wb.Recipe(checkpoint=checkpoint, precision=precision, max_tokens=32))
+    return {module for module, rows in seen.sample.items() if not len(rows)}
+
+
+@pytest.mark.parametrize("precision", sorted(quantising.RANGED))
+def test_an_expert_that_calibration_never_reached_stays_as_it_is(sparse, tmp_path, precision):
+    """Its range is not known; the 0 that a maximum over nothing gives would clip every later input to nothing."""
+    options = {"layer_tolerance": 1.0}  # so that nothing else is kept
+    recipe = wb.Recipe(checkpoint=sparse, precision=precision, max_tokens=32, options=options)
+    contract = wb.build(recipe, tmp_path).contract
+    assert set(contract.precision.kept_layers) == unreached(sparse)
+    assert len(contract.precision.kept_layers) == 2 * 3  # experts, matrices of each
+
+
+def test_ranges_are_those_that_were_observed_and_none_where_nothing_was(sparse):
+    recipe = wb.Recipe(checkpoint=sparse, precision="int8-static", max_tokens=32)
+    ranges, seen = calibration.calibrate(recipe), observing.observe(recipe)
+    assert set(seen.largest) - set(ranges.largest) == unreached(sparse)
+    for module, most in ranges.largest.items():
+        assert most == pytest.approx(float(seen.largest[module].max()), rel=1e-6)
+    graph = narrow(calibration.plain_graph(recipe), "fp8", ranges=ranges.largest, emulate=True)
+    assert {module for module, kind in graph.policy.items() if kind != "fp8"} == unreached(sparse)
 
 
 def test_calibration_texts_need_a_tokenizer_and_are_part_of_the_engine(toy_checkpoint, tmp_path):

@@ -53,7 +53,7 @@ class Ranges:
     Parameters
     ----------
     largest : mapping of str to float
-        By canonical module.
+        By canonical module; an expert that no token reached has none, so that it stays in higher precision.
     prompts, tokens : int
         How much was read.
     digest : str
@@ -102,7 +102,7 @@ def calibrate(recipe: Recipe) -> Ranges:
     Returns
     -------
     Ranges
-        Of every product with weights that the recipe's taps need.
+        Of every product with weights that the recipe's taps need and that a token reached.
     """
     from workbench.engine.ort_session import session_of
     from workbench.graph.narrow import products, watch
@@ -114,9 +114,10 @@ def calibrate(recipe: Recipe) -> Ranges:
     largest: dict[str, float] = dict.fromkeys(watched.values(), 0.0)
     for prompt in prompts:
         found: dict[str, Any] = session.run(make_feeds([prompt], "all", graph.inputs[0].dtype))
-        largest = {name: max(before, float(found[name])) for name, before in largest.items()}
+        largest = {name: max(before, float(found[name].max(initial=0.0))) for name, before in largest.items()}
+    ranges = {module: largest[watched[value]] for module, value in products(graph).items()}
     return Ranges(
-        largest={module: largest[watched[value]] for module, value in products(graph).items()},
+        largest={module: most for module, most in ranges.items() if most},  # 0 would clip every input to nothing
         prompts=len(prompts),
         tokens=sum(map(len, prompts)),
         digest=digest_of_ids(prompts),

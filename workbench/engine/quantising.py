@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SMOOTHING_FILE = "smoothing.safetensors"
 OPTIONS = ("calibration", "smoothing", "layer_tolerance", "cache")
 STRENGTH = {"int8-dynamic": 0.5, "int8-static": 0.5, "fp8": 0.0}
+RANGED = frozenset({"int8-static", "fp8"})  # one range for all inputs of a product, known before them
 LAYER_TOLERANCE = {"int8": 0.05, "int8-dynamic": 0.05, "int8-static": 0.05, "fp8": 0.031, "int4": 0.3}
 _FP16_LARGEST = 65504.0
 
@@ -46,7 +47,8 @@ class Calibrated:
     largest : mapping of str to float
         Largest input of each module after smoothing.
     keep : tuple of str
-        Modules that stay in higher precision: those of the recipe, and those that err or overflow.
+        Modules that stay in higher precision: those of the recipe, those that err or overflow, and experts whose range
+        is not known since no token reached them.
     records : mapping of str to bytes
         Files for the engine folder.
     """
@@ -131,7 +133,8 @@ def calibrated_as(recipe: Recipe, precision: str, strength: float) -> Calibrated
     largest = {module: float((most / columns[module]).max()) for module, most in seen.largest.items()}
     errors = layer_errors(seen, weights, columns, largest, precision)
     limit = float(recipe.options.get("layer_tolerance", LAYER_TOLERANCE[precision]))
-    over = tuple(module for module, error in errors.items() if not error <= limit)
+    unreached = {module for module, most in largest.items() if precision in RANGED and not most}
+    over = tuple(module for module, error in errors.items() if not error <= limit or module in unreached)
     facts = {
         "precision": precision,
         "prompts": seen.prompts,

@@ -86,7 +86,7 @@ def products(graph: Graph) -> dict[str, str]:
 
 
 def watch(graph: Graph) -> dict[str, str]:
-    """Let the largest absolute input of every product with weights leave a graph, beside its taps.
+    """Let the largest absolute input of every product with weights leave a graph row by row, beside its taps.
 
     Parameters
     ----------
@@ -96,17 +96,19 @@ def watch(graph: Graph) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        Output, float32 without axes, of each value that a product reads.
+        Output, float32 [..., row], of each value that a product reads; an expert that no token chose has no rows.
     """
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 
     body = graph.model.graph
+    body.initializer.append(numpy_helper.from_array(np.array([-1], dtype=np.int64), "largest/axis"))
     found = {}
     for value in dict.fromkeys(products(graph).values()):
         name = f"largest/{value}"
         body.node.append(helper.make_node("Abs", [value], [f"{name}/abs"], name=f"{name}/abs"))
-        body.node.append(helper.make_node("ReduceMax", [f"{name}/abs"], [name], name=name, keepdims=0))
-        body.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, []))
+        # over the width alone: the largest of no rows at all would be left to the runtime
+        body.node.append(helper.make_node("ReduceMax", [f"{name}/abs", "largest/axis"], [name], name=name, keepdims=0))
+        body.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
         found[value] = name
     return found
 
