@@ -302,6 +302,7 @@ EDITS = [  # what stands in a contract, what is put there, and what the refusal 
     (("checkpoint", "digest"), "0" * 64, "checkpoint of contract.json"),
     (("checkpoint", "d_model"), True, "checkpoint.d_model"),
     (("precision", "name"), "int8", "precision of contract.json"),
+    (("precision", "method"), 1, "method of contract.json must be that of recipe.json"),
     (("backend", "options"), {"cache": True}, "options of contract.json"),
     (("verification", "taps"), {}, "every tap and no other"),
     (("verification", "taps", "embed", "worst_relative_error"), -1.0, "worst_relative_error"),

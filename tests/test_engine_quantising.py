@@ -10,14 +10,19 @@ from workbench.cli import main
 from workbench.engine import calibration, observing, quantising, sequence
 from workbench.engine.backends import onnxruntime as backend
 from workbench.engine.batch import make_feeds
+from workbench.engine.contract import CONTRACT_FILE
+from workbench.engine.names import folder_of
 from workbench.engine.ort_session import session_of
-from workbench.engine.sequence import STEPS, build_fastest, build_sequence
+from workbench.engine.processor import this_processor
+from workbench.engine.sequence import STEPS, build_fastest, build_sequence, foreign_speeds, table_of
 from workbench.engine.smoothing import smooth
+from workbench.engine.speeds import measured_elsewhere, speed_here
 from workbench.errors import ContractError, EngineError
 from workbench.graph import build_graph
 from workbench.graph.compact import KINDS, compact
 from workbench.graph.grids import Fitted, fit4, grid_of, values_of
 from workbench.graph.narrow import narrow
+from workbench.planning import plan_run
 
 TAPS = ("blocks.1.resid_post", "final_norm")
 
@@ -326,6 +331,62 @@ def test_the_fastest_build_is_within_its_limit_or_there_is_none(toy_checkpoint, 
     assert {one.step.precision for one in built} == {"fp32", "int8", "int4"}  # bf16 is emulated here
     with pytest.raises(EngineError, match="at best"):
         build_fastest(toy_checkpoint, tmp_path, within=1e-12, max_tokens=32, steps=steps)
+
+
+def restate(folder, contract, processor, speed=1e9):
+    """Let the contract of an engine state another speed, measured on a processor."""
+    backend = contract.backend.model_copy(update={"processor": processor})
+    build = contract.build.model_copy(update={"tokens_per_second": speed})
+    stated = contract.model_copy(update={"backend": backend, "build": build}).sealed()
+    (folder_of(folder, contract.engine_id) / CONTRACT_FILE).write_bytes(stated.to_bytes())
+    return stated
+
+
+def test_the_fastest_is_chosen_by_speeds_of_this_machine_alone(toy_checkpoint, tmp_path, monkeypatch):
+    steps = [step for step in STEPS[1:] if step.precision in ("fp32", "int8") and step.backend == "onnxruntime"]
+    build = {"within": 0.5, "max_tokens": 32, "steps": steps}
+    _, built = build_fastest(toy_checkpoint, tmp_path, **build)
+    int8 = next(one.contract for one in built if one.step.precision == "int8")
+    assert int8.backend.processor == this_processor()
+    restate(tmp_path, int8, this_processor())
+    best, built = build_fastest(toy_checkpoint, tmp_path, **build)
+    assert best.precision.name == "int8"
+    assert foreign_speeds(built) == ()
+    for processor, words in (("Another, 64 threads", "on Another, 64 threads"), (None, "does not name")):
+        restate(tmp_path, int8, processor)
+        best, built = build_fastest(toy_checkpoint, tmp_path, **build)
+        assert best.precision.name == "fp32"
+        head, line, _ = foreign_speeds(built)
+        assert head.endswith("measured here: 1 of 2")
+        assert words in line
+        assert "cacheless-int8-weights" in line
+        assert this_processor() in line
+        assert [row[6].startswith("(") for row in table_of(built)[1:]] == [False, True]
+    monkeypatch.setattr("workbench.engine.processor.thread_count", lambda: 1000)  # the same processor, other cores
+    with pytest.raises(EngineError, match=r"inf at best of 0\. Allow .*measured here: 2 of 2"):
+        build_fastest(toy_checkpoint, tmp_path, **build)
+
+
+def test_a_plan_says_where_the_speed_that_it_reckons_with_was_measured(toy_checkpoint, tmp_path):
+    engine = wb.build(wb.Recipe(checkpoint=toy_checkpoint, max_tokens=32), tmp_path)
+    prompts = wb.load_prompts(token_ids=[np.arange(1, 9)] * 5)
+    assert "about 0 s, at the speed measured when the engine was built\n" in f"{plan_run(prompts, engine.path)}\n"
+    restate(tmp_path, engine.contract, "Another, 64 threads", speed=2.0)
+    assert "about 20 s, at the speed measured when the engine was built, on Another, 64 threads, not here" in str(
+        plan_run(prompts, engine.path)
+    )
+    restate(tmp_path, engine.contract, None, speed=None)
+    assert "not known" in str(plan_run(prompts, engine.path))
+
+
+def test_the_speed_of_a_card_counts_on_such_a_card(toy_engines, tmp_path, monkeypatch):
+    contract = toy_engines().contract
+    backend = contract.backend.model_copy(update={"card": {"name": "H200"}})
+    contract = contract.model_copy(update={"backend": backend})
+    for here, elsewhere in (("H200", ""), ("H100", "H200")):
+        monkeypatch.setattr("workbench.engine.speeds._card", lambda here=here: here)
+        assert measured_elsewhere(contract) == elsewhere
+        assert speed_here(contract) == (None if elsewhere else contract.build.tokens_per_second)
 
 
 def test_a_quantised_checkpoint_says_so_in_every_contract(golden):

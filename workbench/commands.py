@@ -254,7 +254,7 @@ def _check_build(options: argparse.Namespace) -> None:
 
 def _build_many(options: argparse.Namespace) -> int:
     from workbench.engine.names import folder_of, write_name
-    from workbench.engine.sequence import build_fastest, build_sequence, lines_of, table_of
+    from workbench.engine.sequence import build_fastest, build_sequence, foreign_speeds, lines_of, table_of
     from workbench.inspection import describe_engine
     from workbench.progress import steps
 
@@ -269,7 +269,7 @@ def _build_many(options: argparse.Namespace) -> int:
             best, built = build_fastest(
                 recipe.checkpoint, options.into, within=options.within or WITHIN, progress=say, **rows
             )
-    print("\n".join(lines_of(table_of(built))))
+    print("\n".join((*lines_of(table_of(built)), *foreign_speeds(built))))
     if best is not None:
         if options.name:
             write_name(options.into, options.name, best.engine_id)

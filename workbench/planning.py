@@ -31,11 +31,13 @@ class Estimate:
     free_bytes : int
         Room where it would lie.
     seconds : float
-        From the speed that the engine's contract measured; not a number where it measured none.
+        From the speed that the engine's contract states; not a number where it states none.
     memory_bytes : int
         Peak, from the engine's size.
     free_memory_bytes : int
         Memory that is free now.
+    elsewhere : str
+        Card or processor that the speed was measured on, where it is not the one here; else empty.
     """
 
     n_prompts: int
@@ -46,6 +48,7 @@ class Estimate:
     seconds: float
     memory_bytes: int
     free_memory_bytes: int
+    elsewhere: str = ""
 
     @property
     def fits(self) -> bool:
@@ -59,10 +62,16 @@ class Estimate:
                 f"prompts  {self.n_prompts:,}, {self.n_tokens:,} tokens, {self.n_rows:,} rows a tap",
                 f"disk     {self.store_bytes / 1e6:,.1f} MB of {self.free_bytes / 1e6:,.0f} MB free",
                 f"memory   {self.memory_bytes / 1e6:,.0f} MB of {self.free_memory_bytes / 1e6:,.0f} MB free",
-                f"time     about {self.seconds:,.0f} s, at the speed measured when the engine was built",
+                f"time     {self._time()}",
                 verdict,
             )
         )
+
+    def _time(self) -> str:
+        if math.isnan(self.seconds):
+            return "not known: the engine's speed was not measured"
+        where = f", on {self.elsewhere}, not here" if self.elsewhere else ""
+        return f"about {self.seconds:,.0f} s, at the speed measured when the engine was built{where}"
 
 
 def plan_run(
@@ -100,6 +109,7 @@ def plan_run(
 
     from workbench.engine.batch import rows_per_prompt
     from workbench.engine.opening import read_contract, read_tokenizer
+    from workbench.engine.speeds import measured_elsewhere
     from workbench.extraction import tap_specs, tokens_for
     from workbench.prompts import load_prompts
 
@@ -119,6 +129,7 @@ def plan_run(
         seconds=len(tokens.ids) / (contract.build.tokens_per_second or math.nan),
         memory_bytes=2 * contract.build.plan_bytes + window + _BASE_BYTES,
         free_memory_bytes=psutil.virtual_memory().available,
+        elsewhere=measured_elsewhere(contract),
     )
 
 

@@ -38,6 +38,7 @@ from workbench.engine.measuring import (
     twin_of,
     with_trial,
 )
+from workbench.engine.methods import method_of
 from workbench.engine.names import folder_of
 from workbench.engine.opening import (
     RECIPE_FILE,
@@ -48,6 +49,7 @@ from workbench.engine.opening import (
     open_engine,
     read_contract,
 )
+from workbench.engine.processor import this_processor
 from workbench.engine.reference import compute_reference
 from workbench.engine.registry import make_way
 from workbench.engine.scratch import check_room, scratch_folder, settle, sync
@@ -95,7 +97,8 @@ def build(
 ) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
-    An engine of the same recipe and backend version that already lies in `folder` is opened instead.
+    An engine of the same recipe and backend version that already lies in `folder` is opened instead, if its weights
+    were made as they would be today.
 
     Parameters
     ----------
@@ -217,6 +220,7 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, opti
         precision=PrecisionPart(
             name=recipe.precision,
             kept_layers=plan.kept_layers,
+            method=method_of(recipe.backend, recipe.precision),
             scales_digest=plan.scales_digest,
             **backend.PRECISIONS[recipe.precision],
         ),
@@ -293,6 +297,7 @@ def _backend_part(recipe: Recipe, backend: Backend, plan: Plan) -> BackendPart:
         target=plan.target,
         card=plan.card,
         machine=f"{platform.machine()} {platform.system()}",
+        processor=this_processor(),
         options=dict(recipe.options),
         runs=getattr(backend, "runs_on", lambda _precision: None)(recipe.precision),
     )

@@ -18,7 +18,7 @@ from workbench.errors import EngineRefused, EngineUnknown, WorkbenchError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONTRACT_SCHEMA = "1.1"
+CONTRACT_SCHEMA = "1.2"
 CONTRACT_FILE = "contract.json"
 MAX_CONTRACT_BYTES = 16 << 20
 _ID_DTYPES = ("int32", "int64")
@@ -56,25 +56,27 @@ class CheckpointPart(_Part):
 
 
 class BackendPart(_Part):
-    """What runs the engine, and on what it was built."""
+    """What runs the engine, and on what it was built and its speed measured."""
 
     name: str
     version: str
     target: str
     machine: str
+    processor: str | None = None
     options: dict[str, Any] = {}
     runs: str | None = None
     card: dict[str, Any] | None = None
 
 
 class PrecisionPart(_Part):
-    """Numbers of the engine."""
+    """Numbers of the engine; `method` is the version of how they were made, where the recipe states one."""
 
     name: str
     weights: str
     activations: str
     accumulators: str
     kept_layers: tuple[str, ...] = ()
+    method: Size | None = None
     scales_digest: Sha256 | None = None
 
 

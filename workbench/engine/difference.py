@@ -51,6 +51,11 @@ def _numbers(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
     p, q = a.precision, b.precision
     if p.name != q.name:
         yield f"Precision: {one} is {p.name}, {two} is {q.name}."
+    elif p.method != q.method:
+        yield (
+            f"How weights or ranges are made: version {p.method or 'not stated'} in {one}, "
+            f"{q.method or 'not stated'} in {two}."
+        )
     for what in ("weights", "activations", "accumulators"):
         x, y = getattr(p, what), getattr(q, what)
         if x != y:
@@ -81,14 +86,14 @@ def _runs_on(a: Contract, b: Contract, one: str, two: str) -> Iterator[str]:
     if x.target != y.target:
         yield f"Compiled for {x.target} in {one}, for {y.target} in {two}."
     yield from _cards(x.card or {}, y.card or {}, one, two)
-    if x.runs != y.runs:
-        yield f"Kernels at the build: {x.runs or 'not stated'} in {one}, {y.runs or 'not stated'} in {two}."
     for tool in sorted(set(a.build.tools) | set(b.build.tools)):
         left, right = a.build.tools.get(tool, "none"), b.build.tools.get(tool, "none")
         if left != right:
             yield f"Built with {tool} {left} in {one}, {right} in {two}."
-    if x.machine != y.machine:
-        yield f"Machine of the build: {x.machine} in {one}, {y.machine} in {two}."
+    for field, words in (("runs", "Kernels"), ("machine", "Machine"), ("processor", "Processor")):
+        left, right = getattr(x, field) or "not stated", getattr(y, field) or "not stated"
+        if left != right:
+            yield f"{words} at the build: {left} in {one}, {right} in {two}."
     for key in sorted(set(x.options) | set(y.options)):
         left, right = x.options.get(key, "not set"), y.options.get(key, "not set")
         if left != right:

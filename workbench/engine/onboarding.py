@@ -173,7 +173,8 @@ def _cost(c: Contract) -> Facts:
     b = c.build
     speed = "not measured: it emulates this precision" if b.emulated else "not measured"
     if b.tokens_per_second is not None:
-        speed = f"{b.tokens_per_second:,.0f} tokens per second when it was built, on {c.backend.machine}"
+        where = c.backend.processor or c.backend.machine
+        speed = f"{b.tokens_per_second:,.0f} tokens per second when it was built, on {where}"
     facts = [
         ("Size", f"{b.plan_bytes / 1e6:,.1f} MB"),
         ("Speed", speed),

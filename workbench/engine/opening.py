@@ -322,6 +322,7 @@ def check_recipe(folder: Path, contract: Contract) -> None:
     said = {
         "checkpoint": contract.checkpoint.digest,
         "precision": contract.precision.name,
+        "method": contract.precision.method,
         "taps": list(contract.taps),
         "positions": positions if isinstance(positions, str) else list(positions),
         "backend": contract.backend.name,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from workbench.engine.plan_files import fill_places
+from workbench.engine.processor import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +23,6 @@ def session_of(graph: Graph, *, optimise: bool = True) -> OrtSession:
     arrays = {name: tensor.load() for name, tensor in graph.initialisers.items()}
     fill_places(graph.model, {name: (0, array.nbytes) for name, array in arrays.items()})
     return OrtSession(graph.model.SerializeToString(deterministic=True), arrays, optimise=optimise)
-
-
-def thread_count() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class OrtSession:

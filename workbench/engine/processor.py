@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,30 @@ WANTED = {
     "bf16": (("amx_bf16",), "float32 kernels over bfloat16 weights"),  # avx512_bf16 has half the rate of float32
     "int8": (("avx512_vnni", "avx_vnni", "amx_int8"), "kernels without dot products of bytes"),
 }
+
+
+def this_processor() -> str:
+    """Name the processor and the threads that engines run with on it: what a speed measured on a CPU depends on."""
+    return f"{_model()}, {thread_count()} threads"
+
+
+@cache
+def _model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    pairs = (line.partition(":") for line in reversed(text.splitlines()))  # the first core has the last word
+    facts = {key.strip(): value.strip() for key, _, value in pairs}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    # numbers too: a virtual machine may give a name that many processors have, and ARM gives none
+    numbers = [f"{key} {facts[key]}" for key in ("cpu family", "model", "CPU implementer", "CPU part") if key in facts]
+    return f"{name} ({', '.join(numbers)})" if numbers else name
+
+
+def thread_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

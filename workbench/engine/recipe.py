@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.canonical import canonical_json, digest_of
+from workbench.engine.methods import method_of
 from workbench.errors import ContractError
 from workbench.graph import check_taps
 
@@ -72,9 +73,13 @@ class Recipe:
         _check_lengths(self.max_tokens, self.checkpoint.config.max_positions, self.positions)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the recipe as plain data; the checkpoint is named by its digest, never by a path."""
+        """Give the recipe as plain data; the checkpoint is named by its digest, never by a path.
+
+        How low-precision weights are made is part of it, as the version in `workbench.engine.methods`.
+        """
         positions = self.positions if isinstance(self.positions, str) else list(self.positions)
-        return {
+        method = method_of(self.backend, self.precision)
+        plain = {
             "schema": RECIPE_SCHEMA,
             "checkpoint": self.checkpoint.digest,
             "precision": self.precision,
@@ -85,6 +90,7 @@ class Recipe:
             "keep": list(self.keep),
             "options": dict(self.options),
         }
+        return plain if method is None else plain | {"method": method}
 
     @cached_property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from workbench.engine.backends.protocol import backend_names, get_backend
 from workbench.engine.building import BuildOptions, make_engine
 from workbench.engine.opening import read_contract
 from workbench.engine.recipe import Recipe
+from workbench.engine.speeds import measured_elsewhere, speed_here, this_machine
 from workbench.errors import EngineError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -178,11 +179,34 @@ def table_of(built: Sequence[Built], tap: str | None = None) -> tuple[tuple[str,
                 "-" if trial is None else f"{trial.peak_bytes / 1e6:,.0f}",
                 f"{verdict.mean_relative_error:.3g}",
                 f"{verdict.worst_relative_error:.3g}",
-                "emulated" if c.build.emulated else "-" if speed is None else f"{speed:,.0f}",
+                "emulated" if c.build.emulated else "-" if speed is None else _speed(c, speed),
                 str(len(c.precision.kept_layers)),
             )
         )
     return tuple(rows)
+
+
+def _speed(contract: Contract, speed: float) -> str:
+    return f"({speed:,.0f})" if measured_elsewhere(contract) else f"{speed:,.0f}"
+
+
+def foreign_speeds(built: Sequence[Built]) -> tuple[str, ...]:
+    """Say which speeds of a sequence were measured elsewhere, and what to do; nothing where there are none.
+
+    Parameters
+    ----------
+    built : sequence of Built
+        From `build_sequence` or `build_fastest`, which leaves these out of its choice.
+    """
+    contracts = [(one.step.name, one.contract) for one in built if one.contract is not None]
+    found = [(name, c, where) for name, c in contracts if (where := measured_elsewhere(c))]
+    if not found:
+        return ()
+    return (
+        f"Left out of any choice, speeds that were not measured here: {len(found)} of {len(built)}",
+        *(f"  {name} ({c.engine_id[:12]}): on {where}, here is {this_machine(c)}" for name, c, where in found),
+        "To have one measured here, remove it (workbench engines rm ID --yes) and build it again.",
+    )
 
 
 def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -204,6 +228,9 @@ def build_fastest(
 ) -> tuple[Contract, tuple[Built, ...]]:
     """Build what this machine can build, and choose the fastest whose mean error is within a limit at every tap.
 
+    Engines that were in the folder already count with the speed that their contracts state, if it was measured on such
+    a machine as this; `foreign_speeds` names those that are left out.
+
     Parameters
     ----------
     checkpoint, folder, taps, positions, max_tokens, progress
@@ -223,7 +250,7 @@ def build_fastest(
     Raises
     ------
     EngineError
-        If none is within the limit.
+        If none whose speed was measured here is within the limit.
     """
     steps = STEPS[1:] if steps is None else steps
     candidates = [s for s in steps if s.precision not in getattr(get_backend(s.backend), "EMULATED", ())]
@@ -239,13 +266,15 @@ def build_fastest(
         progress=progress,
     )
     measured = [one.contract for one in built if one.contract is not None]
-    fits = [c for c in measured if c.build.tokens_per_second and _mean_error(c) <= within]
+    here = [c for c in measured if speed_here(c) is not None]
+    fits = [c for c in here if _mean_error(c) <= within]
     if not fits:
-        nearest = min((_mean_error(c) for c in measured), default=float("inf"))
+        nearest = min((_mean_error(c) for c in here), default=float("inf"))
         raise EngineError(
-            f"a build must be within {within:g} of the float32 reference in the mean", f"{nearest:.3g} at best",
-            "Allow a larger error with --within.",
-        )  # fmt: skip
+            f"a build measured here must be within {within:g} of the float32 reference in the mean",
+            f"{nearest:.3g} at best of {len(here)}",
+            " ".join(("Allow a larger error with --within.", *map(str.strip, foreign_speeds(built)))),
+        )
     return max(fits, key=lambda c: c.build.tokens_per_second or 0.0), built
 
 

@@ -22,7 +22,7 @@ from workbench.engine.backends.protocol import Availability, Plan
 from workbench.engine.calibration import SCALES_FILE
 from workbench.engine.hashing import sha256_of
 from workbench.engine.openvino.compression import KINDS, compress, halve, name_in_order
-from workbench.engine.processor import cpu_features, what_runs
+from workbench.engine.processor import cpu_features, thread_count, what_runs
 from workbench.errors import ContractError
 from workbench.graph.naming import is_named
 
@@ -213,7 +213,6 @@ def runs_on(precision: str) -> str:
 def load(folder: Path) -> OpenVinoSession:
     """Open the plan of a folder whose files were checked before."""
     from workbench.engine.openvino.session import OpenVinoSession
-    from workbench.engine.ort_session import thread_count
 
     settings: dict[str, Any] = json.loads((folder / SETTINGS_FILE).read_bytes())
     settings["INFERENCE_NUM_THREADS"] = str(thread_count())
