@@ -25,9 +25,7 @@ def test_what_is_made_is_that_of_the_stated_version(pair):
     kept = json.loads(KEPT.read_text(encoding="utf-8"))[" ".join(pair)]
     assert kept["version"] == method_of(*pair), "run `python tests/method_figures.py`, which keeps the new figures"
     # other kernels of BLAS move no figure; a prompt fewer, or a constant off by a hundredth, moves one by 0.008 or more
-    assert figures(*pair) == pytest.approx(kept["figures"], abs=0.002), (
-        "raise its version in engine/methods.py"
-    )
+    assert figures(*pair) == pytest.approx(kept["figures"], abs=0.002), "raise its version in engine/methods.py"
 
 
 def test_every_precision_whose_weights_are_made_here_has_a_version():
