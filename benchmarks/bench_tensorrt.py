@@ -181,6 +181,8 @@ def from_card(graph, tensors):
 
 
 def graph_of(tensors, n_layers, precision, *, ranges, positions="all", taps=("final_norm",), keep=(), **options):
+    from workbench.engine.backends.tensorrt import joined
+    from workbench.engine.tensorrt.driver import load_driver
     from workbench.graph import build_graph
     from workbench.graph.narrow import PACKED, narrow
 
@@ -194,8 +196,8 @@ def graph_of(tensors, n_layers, precision, *, ranges, positions="all", taps=("fi
         prefix, _, last = module.rpartition(".")
         parts = [f"{prefix}.{part}" for part in PACKED[last]] if last in PACKED else [module]
         largest[module] = max(float(tensors[f"{part}.weight"].abs().max()) for part in parts)
-    graph = narrow(graph, precision, ranges=ranges, weight_ranges=largest, keep=keep)
-    return from_card(graph, tensors)
+    graph = from_card(narrow(graph, precision, ranges=ranges, weight_ranges=largest, keep=keep), tensors)
+    return joined(graph, load_driver().compute_capability())
 
 
 # Building -------------------------------------------------------------------------------------------------------------

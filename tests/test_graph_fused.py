@@ -1,5 +1,6 @@
 """Lowerings with own operators: the same states as the reference, with the operators evaluated in NumPy."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -9,11 +10,12 @@ from onnx.reference.op_run import OpRun
 from workbench.checkpoint.config import DecoderConfig, Layer, Rope
 from workbench.engine.batch import make_feeds
 from workbench.engine.ort_session import session_of
-from workbench.engine.tensorrt.kernels.plugin import operators_of
+from workbench.engine.tensorrt.kernels.launching import operators_of
 from workbench.graph import build_graph
+from workbench.graph.joined import join_gates
 from workbench.graph.narrow import narrow
 
-WIDTH, HEADS, KV, HEAD, INNER, VOCAB = 128, 2, 1, 64, 192, 50
+WIDTH, HEADS, KV, HEAD, INNER, VOCAB = 128, 2, 1, 64, 256, 50
 
 
 class RopeAttention(OpRun):
@@ -57,7 +59,35 @@ class AddRmsNorm(OpRun):
         return total, (total / np.sqrt((total**2).mean(-1, keepdims=True) + eps) * scale).astype(x.dtype)
 
 
-def config(*, interleaved=False):
+def stored_places(*, codes):
+    """Place in a tile of each of its 128 outputs: what the kernel's threads hold and where they write 16 bytes each."""
+    runs = 8 if codes else 4  # of eight columns, of which a thread holds two
+    place_of = np.full(128, -1)
+    for part in range(16 // runs):
+        for quarter in range(4):
+            for n in range(2 * runs):
+                run = part * runs + n // 2
+                place_of[part * 8 * runs + quarter * 2 * runs + n] = 8 * run + 2 * quarter + n % 2
+    assert sorted(place_of) == list(range(128))
+    return place_of
+
+
+def from_tiles(words, dtype, *, codes):
+    """Undo `in_tiles`: [d_model, 2 * d_ff], gate before up."""
+    tiles = words.view(dtype).reshape(-1, 2, 128, words.view(dtype).shape[1])[:, :, stored_places(codes=codes)]
+    return tiles.swapaxes(0, 1).reshape(-1, tiles.shape[-1]).T
+
+
+class GatedProduct(OpRun):
+    op_domain = "workbench"
+
+    def _run(self, x, words, width, coded, scale, step):
+        assert (coded, scale, step) == (0, 1.0, 0.0)
+        gate, up = np.split(x @ from_tiles(words, x.dtype, codes=False), [width], axis=-1)
+        return ((gate / (1 + np.exp(-gate)) * up).astype(x.dtype),)
+
+
+def config(*, interleaved=False, d_ff=INNER):
     inv_freq = tuple(float(f) for f in 1e4 ** (-np.arange(0, HEAD, 2) / HEAD))
     rope = Rope(dims=HEAD, inv_freq=inv_freq, interleaved=interleaved)
     return DecoderConfig(
@@ -67,7 +97,7 @@ def config(*, interleaved=False):
         n_heads=HEADS,
         n_kv_heads=KV,
         head_dim=HEAD,
-        d_ff=INNER,
+        d_ff=d_ff,
         d_vocab=VOCAB,
         max_positions=64,
         layers=(Layer(rope=rope, attn_scale=HEAD**-0.5),) * 2,
@@ -94,9 +124,9 @@ def weights():
     return Weights({name: array.astype(np.float32) for name, array in made.items()})
 
 
-def graph_of(weights, lowering, *, interleaved=False, positions="all"):
+def graph_of(weights, lowering, *, interleaved=False, positions="all", d_ff=INNER):
     taps = ("blocks.0.attn_out", "blocks.1.mlp_out", "final_norm")
-    shape = config(interleaved=interleaved)
+    shape = config(interleaved=interleaved, d_ff=d_ff)
     return build_graph(shape, weights, taps=taps, positions=positions, lowering=lowering, max_tokens=32)
 
 
@@ -106,7 +136,7 @@ def evaluate(graph, feeds):
     for tensor in model.graph.initializer:
         if tensor.name in graph.initialisers:
             tensor.CopyFrom(onnx.numpy_helper.from_array(graph.initialisers[tensor.name].load(), tensor.name))
-    session = ReferenceEvaluator(model, new_ops=[RopeAttention, SiluGate, AddRmsNorm])
+    session = ReferenceEvaluator(model, new_ops=[RopeAttention, SiluGate, AddRmsNorm, GatedProduct])
     return dict(zip((output.name for output in model.graph.output), session.run(None, feeds), strict=True))
 
 
@@ -117,9 +147,11 @@ def test_own_operators_give_the_states_of_the_reference(weights, lowering, inter
     random = np.random.default_rng(1)
     feeds = make_feeds([random.integers(0, VOCAB, n).astype(np.int32) for n in (9, 1, 5)], positions, "int32")
     expected = session_of(graph_of(weights, "opset23", interleaved=interleaved, positions=positions)).run(feeds)
-    got = evaluate(graph_of(weights, lowering, interleaved=interleaved, positions=positions), feeds)
-    for tap, rows in expected.items():
-        np.testing.assert_allclose(got[tap], rows, rtol=2e-3, atol=2e-4)
+    graph = graph_of(weights, lowering, interleaved=interleaved, positions=positions)
+    for written in (graph, join_gates(graph)):
+        got = evaluate(written, feeds)
+        for tap, rows in expected.items():
+            np.testing.assert_allclose(got[tap], rows, rtol=2e-3, atol=2e-4)
 
 
 def ranges(graph, *, without=()):
@@ -167,3 +199,53 @@ def test_gate_and_up_share_one_range_or_none(weights):
     assert str(whole.initialisers["blocks.0.gate_up.weight"].dtype) == "float8_e4m3fn"
     assert str(half.initialisers["blocks.0.gate_up.weight"].dtype) == "bfloat16"
     assert half.policy["blocks.0.gate"] == "bf16"
+
+
+def own(model, operator):
+    return [node for node in model.graph.node if node.op_type == operator]
+
+
+def attributes(node):
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+@pytest.mark.parametrize(("keep", "coded", "codes"), [((), 1, 1), (("*.down",), 1, 0), (("*.gate",), 0, 1)])
+def test_a_joined_product_reads_and_writes_what_its_neighbours_do(weights, keep, coded, codes):
+    plain = graph_of(weights, "fused_norm")
+    apart = narrow(plain, "fp8", ranges=ranges(plain), keep=keep)
+    graph = join_gates(apart)
+    assert not own(graph.model, "SiluGate")
+    assert graph.policy == apart.policy
+    known = {t.name for t in (*graph.model.graph.initializer, *graph.model.graph.input)}
+    for node in graph.model.graph.node:
+        assert set(filter(None, node.input)) <= known, node.name
+        known |= set(node.output)
+    assert set(graph.initialisers) <= {t.name for t in graph.model.graph.initializer}
+    first = own(graph.model, "GatedProduct")[0]
+    assert attributes(first) == {
+        "width": INNER,
+        "coded": coded,
+        "scale": pytest.approx(4.0 / 448, rel=2**-7) if coded else 1.0,
+        "step": pytest.approx(4.0 / 448, rel=2**-7) if codes else 0.0,
+    }
+    norm = own(graph.model, "AddRmsNorm")[0]
+    assert first.input[0] == norm.output[1]
+    assert list(first.input[1:]) == ["blocks.0.gate_up.tiles", "blocks.0.gate_up.weight.step"][: 1 + coded]
+    matrix = apart.initialisers["blocks.0.gate_up.weight"].load()
+    assert matrix.dtype == (ml_dtypes.float8_e4m3fn if coded else ml_dtypes.bfloat16)
+    words = graph.initialisers["blocks.0.gate_up.tiles"].load()
+    np.testing.assert_array_equal(from_tiles(words, matrix.dtype, codes=bool(codes)), matrix)
+    assert graph.weight_bytes == apart.weight_bytes
+
+
+def test_what_the_joined_kernel_does_not_cover_stays(weights):
+    narrow_inner = Weights(weights)
+    for i in range(2):
+        for part in ("gate", "up"):
+            narrow_inner[f"blocks.{i}.{part}.weight"] = weights[f"blocks.{i}.{part}.weight"][:192]
+        narrow_inner[f"blocks.{i}.down.weight"] = weights[f"blocks.{i}.down.weight"][:, :192]
+    plain = graph_of(narrow_inner, "fused_norm", d_ff=192)
+    graph = narrow(plain, "bf16")
+    assert join_gates(graph) is graph
+    quantising = narrow(graph_of(weights, "fused_norm"), "fp8", ranges=ranges(plain), stored=False)
+    assert join_gates(quantising) is quantising

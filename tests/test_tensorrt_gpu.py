@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from golden_models import TINY, expected, toy
@@ -12,8 +13,12 @@ from golden_models import TINY, expected, toy
 import workbench as wb
 from workbench.engine.backends import tensorrt as backend
 from workbench.engine.contract import CONTRACT_FILE, Contract
+from workbench.engine.tensorrt.driver import load_driver
+from workbench.engine.tensorrt.kernels.compiling import JOINED, compile_kernels
+from workbench.engine.tensorrt.kernels.launching import Launcher, sizes_of
 from workbench.engine.verification import relative_errors
 from workbench.errors import EngineError, EngineRefused
+from workbench.graph.joined import in_tiles
 
 pytestmark = [
     pytest.mark.gpu,
@@ -179,6 +184,56 @@ def test_own_kernels_keep_the_states(engines, real, precision, keep, mean, kerne
     record(f"smollm2 {precision} kernels {kernels}", [float(errors.mean()), float(errors.max())])
     assert (engine.path / "kernels.json").is_file()
     assert errors.mean() <= mean, (errors.mean(), errors.max())
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("codes", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "d_model", "width"), [(1, 64, 128), (5, 576, 1536), (300, 96, 256), (1025, 4096, 640)]
+)
+def test_the_joined_product_is_near_float64(card, coded, codes, rows, d_model, width):
+    random = np.random.default_rng(rows)
+    e4m3, bf16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
+    values = {"width": width, "coded": int(coded), "scale": 0.5 if coded else 1.0, "step": 1 / 64 if codes else 0.0}
+    x = random.standard_normal((rows, d_model)).astype(e4m3 if coded else bf16)
+    matrix = (random.standard_normal((d_model, 2 * width)) / np.sqrt(d_model)).astype(x.dtype)
+    weight_step = np.full(1, 4.0 if coded else 1.0, bf16)
+    inputs = [x, in_tiles(matrix, codes=codes), *([weight_step] if coded else [])]
+    got = card("GatedProduct", values, (1, rows, d_model), inputs, np.empty((rows, width), e4m3 if codes else bf16))
+    scale = values["scale"] * float(weight_step[0])
+    gate, up = np.split(x.astype(np.float64) @ matrix.astype(np.float64) * scale, 2, axis=1)
+    exact = gate / (1 + np.exp(-gate)) * up
+    if codes:
+        exact = np.clip(exact, -448 / 64, 448 / 64)
+    errors = relative_errors(got.astype(np.float32) * (values["step"] or 1.0), exact.astype(np.float32))
+    assert errors.max() < (0.06 if codes else 0.01), errors.max()
+
+
+@pytest.fixture(scope="module")
+def card():
+    """Launch an own operator over arrays, and give what it wrote."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    driver = load_driver()
+    driver.enter()
+    if driver.compute_capability() != JOINED:
+        pytest.skip(f"the kernel is for compute capability {JOINED}")
+    kernels, stream = Launcher(driver), driver.stream()
+
+    def run(operator, values, dims, inputs, out):
+        kernels.add(compile_kernels(JOINED, [(operator, sizes_of(operator, values))]))
+        places = [driver.allocate(array.nbytes) for array in (*inputs, out)]
+        pinned = [driver.pin(array.nbytes)[: array.nbytes] for array in (*inputs, out)]
+        for array, place, host in zip(inputs, places, pinned, strict=False):
+            host[:] = array.reshape(-1).view(np.uint8)
+            driver.to_card(place, host, stream)
+        kernels.launch(operator, values, dims, places, stream)
+        driver.to_host(pinned[-1], places[-1], stream)
+        done = driver.event()
+        driver.record(done, stream)
+        driver.synchronise(done)
+        return pinned[-1].view(out.dtype).reshape(out.shape)
+
+    return run
 
 
 def test_many_short_prompts_share_a_pass(engines, real):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DOMAIN = "workbench"
 ATTENTION, GATE, ADD_NORM = "RopeAttention", "SiluGate", "AddRmsNorm"
+GATED_PRODUCT = "GatedProduct"  # stands for a product and its gate, see joined.py
 OWN = (ATTENTION, GATE, ADD_NORM)
 LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)

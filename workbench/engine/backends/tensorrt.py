@@ -2,8 +2,8 @@
 
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
-builder searches, 0 to 5), `kernels` ("attention", "attention+gate" or "all": own
-kernels in bf16 and fp8).
+builder searches, 0 to 5), `kernels` ("attention", "attention+gate" or "all": own kernels in bf16 and fp8; "all"
+computes gate and up with their activation in one kernel on cards of compute capability 9.0).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     driver.enter()
     limits = limits_of(recipe.max_tokens, recipe.options)
     plain, ranges = written(recipe)
-    graph = lowered(plain, recipe, ranges)
+    graph = joined(lowered(plain, recipe, ranges), driver.compute_capability())
     fuse(folder, graph)
     try:
         built = compile_graph(api, graph, limits, folder, recipe.options, progress)
@@ -156,11 +156,19 @@ def lowered(graph: Graph, recipe: Recipe, ranges: Ranges | None, *, stored: bool
     return narrow(graph, recipe.precision, ranges=largest, keep=recipe.keep, stored=stored)
 
 
+def joined(graph: Graph, compute_capability: str) -> Graph:
+    """Give the graph with one operator for gate and up, where this card's kernel covers it."""
+    from workbench.engine.tensorrt.kernels.compiling import JOINED
+    from workbench.graph.joined import join_gates
+
+    return join_gates(graph) if compute_capability == JOINED and graph.lowering == LOWERINGS["all"] else graph
+
+
 def fuse(folder: Path, graph: Graph) -> None:
     """Compile the own kernels of a graph into an engine folder, and make them known to TensorRT."""
     from workbench.engine.tensorrt.driver import load_driver
     from workbench.engine.tensorrt.kernels.compiling import compile_kernels, to_bytes
-    from workbench.engine.tensorrt.kernels.plugin import operators_of
+    from workbench.engine.tensorrt.kernels.launching import operators_of
 
     operators = operators_of(graph.model)
     if operators:
@@ -172,7 +180,8 @@ def fuse(folder: Path, graph: Graph) -> None:
 def take_kernels(folder: Path, api: Api, driver: Driver) -> None:
     """Load the kernels of an engine folder, where there are any."""
     from workbench.engine.tensorrt.kernels.compiling import from_bytes
-    from workbench.engine.tensorrt.kernels.plugin import launcher, register
+    from workbench.engine.tensorrt.kernels.launching import launcher
+    from workbench.engine.tensorrt.kernels.plugin import register
 
     if (folder / KERNELS_FILE).is_file():
         register(api, driver)

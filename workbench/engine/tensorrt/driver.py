@@ -23,8 +23,11 @@ _NO_TIMING = 2
 _PORTABLE = 1
 _RELAXED = 2
 _OUT_OF_MEMORY = 2
-_MAJOR, _MINOR = 75, 76
+_MAJOR, _MINOR, _MULTIPROCESSORS = 75, 76, 16
 _MAX_SHARED, _PLAIN_SHARED = 8, 48 << 10
+# how the copy engine reads a matrix: plain types by size, lines of 128 bytes swizzled, 256 bytes fetched into L2
+_MAP_TYPES, _PLAIN_ORDER, _SWIZZLE_128, _PROMOTE_256, _ZEROS = {1: 0, 2: 1}, 0, 3, 3, 0
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 
 
 class Driver:
@@ -69,12 +72,16 @@ class Driver:
 
     def compute_capability(self) -> str:
         """Compute capability, as `9.0`."""
-        found = []
-        for attribute in (_MAJOR, _MINOR):
-            value = ctypes.c_int()
-            self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), self._device)
-            found.append(value.value)
-        return f"{found[0]}.{found[1]}"
+        return f"{self._attribute(_MAJOR)}.{self._attribute(_MINOR)}"
+
+    def multiprocessors(self) -> int:
+        """How many multiprocessors the card has."""
+        return self._attribute(_MULTIPROCESSORS)
+
+    def _attribute(self, which: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(which), self._device)
+        return value.value
 
     def cuda_version(self) -> str:
         """Newest CUDA version that the driver knows, as `13.0`."""
@@ -174,6 +181,37 @@ class Driver:
         if shared_bytes > _PLAIN_SHARED:
             self._call("cuFuncSetAttribute", function, ctypes.c_int(_MAX_SHARED), ctypes.c_int(shared_bytes))
         return int(function.value or 0)
+
+    def tensor_map(self, address: int, shape: tuple[int, int], item_bytes: int, box_rows: int) -> Any:
+        """Describe a matrix to the copy engine, an argument of a kernel.
+
+        Parameters
+        ----------
+        address : int
+            Of the matrix, a multiple of 16.
+        shape : tuple of int
+            Rows and columns; a row is a multiple of 16 bytes. What is read outside is 0.
+        item_bytes : int
+            Of an element.
+        box_rows : int
+            Rows of a copy, each of 128 bytes.
+        """
+        room = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
+        start = -ctypes.addressof(room) % _MAP_ALIGNMENT
+        rows, columns = shape
+        self._call(
+            "cuTensorMapEncodeTiled",
+            ctypes.byref(room, start),
+            ctypes.c_int(_MAP_TYPES[item_bytes]),
+            ctypes.c_uint(2),
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * 2)(columns, rows),
+            (ctypes.c_uint64 * 1)(columns * item_bytes),
+            (ctypes.c_uint32 * 2)(128 // item_bytes, box_rows),
+            (ctypes.c_uint32 * 2)(1, 1),
+            *(ctypes.c_int(value) for value in (_PLAIN_ORDER, _SWIZZLE_128, _PROMOTE_256, _ZEROS)),
+        )
+        return (ctypes.c_ubyte * _MAP_BYTES).from_buffer_copy(room, start)
 
     def launch_function(
         self, function: int, blocks: int, threads: int, shared_bytes: int, values: list[Any], stream: int

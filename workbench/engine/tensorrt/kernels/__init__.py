@@ -1,1 +1,1 @@
-"""Own kernels, and the plugins that let TensorRT call them: rope with attention, and the gate of the MLP."""
+"""Own kernels, and the plugins that let TensorRT call them: rope with attention, sum with norm, and the gated MLP."""

@@ -1,6 +1,6 @@
 """Compile kernels for a card: machine code and what a launch needs to know of it, kept in the engine folder.
 
-Triton is needed where an engine is built, never where it runs.
+Triton, and NVRTC for the kernel in CUDA C++, are needed where an engine is built, never where it runs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import json
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import gcd
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.engine.tensorrt.kernels.nvrtc import ADVICE, compile_cuda
 from workbench.errors import EngineError
-from workbench.graph.fused import ADD_NORM, ATTENTION, GATE
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, GATED_PRODUCT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +24,9 @@ TILES = (16, 32, 64, 128)
 # most heads of a program, and its most rows: of 128, in so many registers, two programs share a multiprocessor
 SHARED, ROWS, REGISTERS = 4, 128, 128
 GATE_BLOCK, GATE_WARPS, NORM_WARPS = 1024, 4, 8
+JOINED = "9.0"  # the compute capability whose instructions the joined product uses
+# four stages of 128 rows of x and 256 of weights, 128 bytes each, and room to begin at a multiple of 1,024
+PRODUCT_SHARED, PRODUCT_WARPS = 4 * (128 + 256) * 128 + 1024, 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +42,8 @@ class Kernel:
     tile : int
         Longest prompt that it takes, 0 where any will do.
     programs_a_row : int
-        Programs of a launch for each prompt of attention, or for each token of another operator.
+        Programs of a launch for each prompt of attention, or for each token of another operator; 0 where each
+        multiprocessor has one, which goes on until the work is done.
     name : str
         Of the function in the code.
     code : bytes
@@ -72,9 +78,9 @@ def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping
     Raises
     ------
     EngineError
-        If Triton is not installed.
+        If Triton or NVRTC is not installed.
     """
-    makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm}
+    makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm, GATED_PRODUCT: _gated_product}
     return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
 
 
@@ -135,6 +141,24 @@ def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]
     return [made]
 
 
+def _gated_product(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
+    source = Path(__file__).with_name("gated_product.cu")
+    architecture = f"sm_{compute_capability.replace('.', '')}a"
+    constants = {"CODED": sizes["coded"], "CODES": sizes["codes"]}
+    made = Kernel(
+        operator=GATED_PRODUCT,
+        sizes=sizes,
+        tile=0,
+        programs_a_row=0,
+        name=source.stem,
+        code=compile_cuda(source.read_text(encoding="utf-8"), source.name, architecture, constants),
+        shared_bytes=PRODUCT_SHARED,
+        warps=PRODUCT_WARPS,
+        extra=0,
+    )
+    return [made]
+
+
 def _out(sizes: Mapping[str, int]) -> str:
     return "*fp8e4nv" if sizes["codes"] else "*bf16"
 
@@ -147,9 +171,7 @@ def _compile(
         target_of = import_module("triton.backends.compiler").GPUTarget
         source_of = import_module("triton.compiler").ASTSource
     except ImportError as error:
-        raise EngineError(
-            "own kernels must be compiled by Triton", str(error), "Run: pip install triton, or leave the option out."
-        ) from None
+        raise EngineError("own kernels must be compiled by Triton", str(error), ADVICE) from None
     name, types, constants, options = what
     function = getattr(import_module("workbench.engine.tensorrt.kernels.sources"), name)
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind.startswith("*")}

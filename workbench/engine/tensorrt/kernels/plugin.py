@@ -1,106 +1,19 @@
-"""The plugins: what TensorRT asks of an own operator, and the launch of its kernel on TensorRT's stream."""
+"""The plugins: what TensorRT asks of an own operator; on its stream the kernel is launched."""
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.engine.tensorrt.kernels.launching import FIELDS, Launcher, launcher
 from workbench.errors import EngineError
-from workbench.graph.fused import ADD_NORM, ATTENTION, GATE
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, GATED_PRODUCT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from workbench.engine.tensorrt.api import Api
     from workbench.engine.tensorrt.driver import Driver
-    from workbench.engine.tensorrt.kernels.compiling import Kernel
-
-_WHOLE, _REAL = np.int32, np.float32
-# What each operator is told, in the order of the plan; `step` is 0 where it writes bf16 and no codes
-FIELDS: dict[str, dict[str, type[Any]]] = {
-    ATTENTION: {
-        "heads": _WHOLE,
-        "kv_heads": _WHOLE,
-        "head_dim": _WHOLE,
-        "interleaved": _WHOLE,
-        "scale": _REAL,
-        "step": _REAL,
-    },
-    GATE: {"width": _WHOLE, "step": _REAL},
-    ADD_NORM: {"width": _WHOLE, "wide": _WHOLE, "eps": _REAL, "step": _REAL},
-}
-
-
-def sizes_of(operator: str, values: Mapping[str, Any]) -> dict[str, int]:
-    """Give what a kernel is compiled for."""
-    sizes = {name: int(values[name]) for name, kind in FIELDS[operator].items() if kind is _WHOLE}
-    return sizes | {"codes": int(values["step"] > 0)}
-
-
-def operators_of(model: Any) -> list[tuple[str, dict[str, int]]]:
-    """List own operators of an ONNX model with their sizes, each once."""
-    found = []
-    for node in model.graph.node:
-        if node.op_type in FIELDS:
-            values = {a.name: a.f if FIELDS[node.op_type][a.name] is _REAL else a.i for a in node.attribute}
-            entry = (node.op_type, sizes_of(node.op_type, values))
-            if entry not in found:
-                found.append(entry)
-    return found
-
-
-class Launcher:
-    """Loaded kernels by shape; launches are asynchronous.
-
-    Parameters
-    ----------
-    driver : Driver
-        CUDA.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._functions: dict[tuple[object, ...], list[tuple[Kernel, int]]] = {}
-
-    def add(self, kernels: tuple[Kernel, ...]) -> None:
-        """Load kernels; the same operator and sizes again replace them."""
-        for kernel in kernels:
-            key = _key(kernel.operator, kernel.sizes)
-            others = [pair for pair in self._functions.get(key, []) if pair[0].tile != kernel.tile]
-            function = self._driver.load_function(kernel.code, kernel.name, shared_bytes=kernel.shared_bytes)
-            self._functions[key] = sorted([*others, (kernel, function)], key=lambda pair: pair[0].tile)
-
-    def launch(self, operator: str, values: Mapping[str, Any], dims: Any, addresses: list[int], stream: int) -> None:
-        """Launch the smallest kernel that takes prompts of this length."""
-        prompts, tokens = dims[0], dims[1]
-        found = self._functions[_key(operator, sizes_of(operator, values))]
-        kernel, function = next(pair for pair in found if pair[0].tile >= tokens or not pair[0].tile)
-        step = values["step"]
-        levels = 1 / step if step > 0 else 1.0
-        arguments: list[Any] = [ctypes.c_void_p(address) for address in addresses]
-        if operator == ATTENTION:
-            arguments += [ctypes.c_int32(tokens), ctypes.c_float(values["scale"])]
-        elif operator == ADD_NORM:
-            arguments.append(ctypes.c_float(values["eps"]))
-        arguments += [ctypes.c_float(levels), *[ctypes.c_void_p(0)] * kernel.extra]
-        rows = prompts if operator == ATTENTION else prompts * tokens
-        if rows:
-            self._driver.launch_function(
-                function, rows * kernel.programs_a_row, 32 * kernel.warps, kernel.shared_bytes, arguments, stream
-            )
-
-
-def _key(operator: str, sizes: Mapping[str, int]) -> tuple[object, ...]:
-    return (operator, *sorted(sizes.items()))
-
-
-@cache
-def launcher(driver: Driver) -> Launcher:
-    """The one launcher of a card."""
-    return Launcher(driver)
 
 
 @cache
@@ -148,6 +61,8 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
                 return [kind.BF16, kind.FLOAT, kind.FLOAT, out]
             if operator == GATE:
                 return [kind.BF16, out]
+            if operator == GATED_PRODUCT:
+                return [kind.FP8, kind.INT32, kind.BF16, out] if self.values["coded"] else [kind.BF16, kind.INT32, out]
             stream = kind.FLOAT if self.values["wide"] else kind.BF16
             return [stream, kind.BF16, kind.FLOAT, stream, out]
 
