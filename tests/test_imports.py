@@ -10,7 +10,7 @@ import pytest
 import workbench
 
 ROOT = Path(workbench.__file__).parent
-UNDER = ("errors", "axes", "canonical", "escaping", "progress", "lazily", "verbs")
+UNDER = ("errors", "axes", "canonical", "escaping", "writing", "progress", "lazily", "verbs")
 ROW = ("prompts", "tokens", "checkpoint", "graph", "engine", "runtime", "store", "index", "analysis", "view")
 ON_TOP = (
     "extraction", "asking", "repairing", "planning", "inspection", "doctor", "demo", "commands", "cli", "__main__",

@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.analysis.results import Provenance, plain
 from workbench.errors import AnalysisError
+from workbench.writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,9 +31,10 @@ def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, npt.NDArray[An
     stem = stem.with_suffix("") if stem.suffix in {".json", ".safetensors"} else stem
     stem.parent.mkdir(parents=True, exist_ok=True)
     data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()})
-    text = {"kind": kind, "schema": 1, "arrays_sha256": hashlib.sha256(data).hexdigest(), **plain(header)}
-    _write(stem.with_name(stem.name + ".safetensors"), data)
-    _write(stem.with_name(stem.name + ".json"), json.dumps(text, indent=1, sort_keys=True, allow_nan=False).encode())
+    body = {"kind": kind, "schema": 1, "arrays_sha256": hashlib.sha256(data).hexdigest(), **plain(header)}
+    text = json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
+    write_whole(stem.with_name(stem.name + ".safetensors"), data)
+    write_whole(stem.with_name(stem.name + ".json"), text.encode())
     return stem.with_name(stem.name + ".json")
 
 
@@ -71,12 +73,3 @@ def provenance_from(header: Mapping[str, Any]) -> Provenance:
     values = {name: value for name, value in header.items() if name in names}
     values |= {name: tuple(values[name]) for name in ("runs", "engines", "prompts", "taps")}
     return Provenance(**values)
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

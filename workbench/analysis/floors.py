@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.results import plain
 from workbench.errors import AnalysisError
+from workbench.writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +91,7 @@ class Floor:
             "created": self.created, "workbench": self.workbench,
             "repeats": [plain(repeat) for repeat in self.repeats],
         }  # fmt: skip
-        part = target.with_name(target.name + ".part")
-        part.write_text(json.dumps(body, indent=1, sort_keys=True, allow_nan=False))
-        part.replace(target)
+        write_whole(target, json.dumps(body, indent=1, sort_keys=True, allow_nan=False).encode())
         return target
 
 

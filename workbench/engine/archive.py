@@ -7,7 +7,6 @@ of any length) could write elsewhere, or far more than the file is long.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tarfile
 from typing import TYPE_CHECKING, BinaryIO
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from workbench.engine.contract import CONTRACT_FILE, MAX_CONTRACT_BYTES, parse_contract
 from workbench.engine.scratch import check_room
 from workbench.errors import EngineError, EngineRefused, shown
+from workbench.writing import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,21 +39,15 @@ def pack(folder: Path, contract: Contract, path: Path) -> None:
         raise EngineError("the file of an export must be new", shown(path.name), "Choose another name.")
     if not path.parent.is_dir():
         raise EngineError("the folder of an export must exist", shown(path.parent), "Make it first.")
-    scratch = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}")
     try:
-        with scratch.open("xb") as file:
+        with whole_file(path) as file:
             data = (folder / CONTRACT_FILE).read_bytes()  # as it stands: its digest is over these very bytes
             file.write(header(CONTRACT_FILE, len(data)) + data + _padding(len(data)))
             for name in sorted(contract.files):
                 _pack_file(file, folder / name, name)
             file.write(bytes(2 * _BLOCK))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.rename(path)
     except OSError as error:
         raise EngineError("the file of an export must be writable", error.strerror or "", "Choose another.") from error
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def unpack(source: Path, into: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import sys
@@ -52,12 +51,13 @@ from workbench.engine.opening import (
 from workbench.engine.processor import this_processor
 from workbench.engine.reference import compute_reference
 from workbench.engine.registry import make_way
-from workbench.engine.scratch import check_room, scratch_folder, settle, sync
+from workbench.engine.scratch import check_room, scratch_folder, settle
 from workbench.engine.selftest import SELFTEST_FILE, write_selftest
 from workbench.engine.trial import remember
 from workbench.engine.verification import verify
 from workbench.errors import EngineError
 from workbench.progress import Steps, steps
+from workbench.writing import sync, whole_file
 
 if TYPE_CHECKING:
     from workbench.engine.recipe import Recipe
@@ -93,7 +93,7 @@ def build(
     name: str | None = None,
     rebuild: bool | None = None,
     trial: bool = False,
-    progress: bool | Steps = False,
+    progress: bool | Steps = True,
 ) -> Engine:
     """Build the engine of a recipe, verify it, and open it.
 
@@ -109,7 +109,8 @@ def build(
     parent, name, rebuild, trial
         As in `BuildOptions`.
     progress : bool or callable
-        Show the step that runs, or call this with its name and the share of it that is done.
+        Show the step that runs once two seconds have passed, or call this with its name and the share of it that is
+        done.
 
     Returns
     -------
@@ -172,11 +173,9 @@ def adopt(folder: Path, options: BuildOptions) -> Path:
     contract = contract.model_copy(update=changes)
     if tried:
         contract = with_trial(contract, folder)
-    scratch = folder.parent / f".contract-{contract.engine_id[:12]}-{os.getpid()}"
-    scratch.write_bytes(contract.sealed().to_bytes())
-    sync(scratch)
-    scratch.replace(folder / CONTRACT_FILE)
-    sync(folder)
+    # beside the folder: a file left in it by a killed process would be one that no contract lists
+    with whole_file(folder / CONTRACT_FILE, beside=folder.parent) as file:
+        file.write(contract.sealed().to_bytes())
     return folder
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from typing import TYPE_CHECKING
 
 from workbench.errors import EngineError, shown
+from workbench.writing import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,14 +83,7 @@ def write_name(root: Path, name: str, engine_id: str) -> None:
         folder.mkdir()
     if not _is_folder(folder):
         raise EngineError(f"{NAMES_FOLDER} must be a folder", "a link or a file", "Remove it by hand.")
-    scratch = folder / f".{name}.{secrets.token_hex(8)}"
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
-    try:
-        os.write(handle, engine_id.encode("ascii"))
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    scratch.replace(folder / name)
+    write_whole(folder / name, engine_id.encode("ascii"))
 
 
 def drop_names(root: Path, engine_id: str) -> tuple[str, ...]:

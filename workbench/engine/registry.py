@@ -21,8 +21,9 @@ from workbench.engine.names import (
     write_name,
 )
 from workbench.engine.opening import check_files, is_whole, read_contract
-from workbench.engine.scratch import check_room, put_away, scratch_folder, settle, sweep, sync
+from workbench.engine.scratch import check_room, put_away, scratch_folder, settle, sweep
 from workbench.errors import EngineError, EngineRefused, shown
+from workbench.writing import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

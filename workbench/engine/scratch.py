@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workbench.errors import EngineError, StoreFull
+from workbench.writing import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,15 +77,6 @@ def settle(scratch: Path, home: Path) -> bool:
         return False
     sync(home.parent)
     return True
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_room(root: Path, size_bytes: int) -> None:

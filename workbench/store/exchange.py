@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,6 +15,7 @@ from workbench.errors import ContractError, RunExists, StoreError
 from workbench.store.files import explain
 from workbench.store.layout import LOCK, RESERVE, TAPS, safetensors_header
 from workbench.store.verifying import verify_run
+from workbench.writing import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ _ROWS_A_GROUP = 1 << 14
 
 @contextmanager
 def new_file(out: Path) -> Iterator[BinaryIO]:
-    """Write a file beside its place and rename it once it is whole and synced.
+    """Write a file that must not exist yet, whole or not at all.
 
     Raises
     ------
@@ -40,24 +41,11 @@ def new_file(out: Path) -> Iterator[BinaryIO]:
     """
     if os.path.lexists(out):
         raise RunExists(f"{str(out)!r} must not exist", "a file of that name", "Choose another name, or remove it.")
-    tmp = out.with_name(f".{out.name}.tmp")
     try:
-        with tmp.open("xb") as file:
+        with whole_file(out) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        tmp.rename(out)
     except OSError as error:
-        _drop(tmp)
         raise explain(error, out, f"{out.name} must be written") from error
-    except BaseException:
-        _drop(tmp)
-        raise
-
-
-def _drop(path: Path) -> None:
-    with suppress(OSError):  # on a read-only disk even a missing file cannot be removed
-        path.unlink()
 
 
 def export_npy(run: Run, tap: str, out: str | Path) -> Path:

@@ -18,7 +18,7 @@ from workbench.view.assembly import Options, assemble
 from workbench.view.given import views_of
 from workbench.view.page import write_page
 from workbench.view.rows import MAX_ROWS
-from workbench.view.selections import write_whole
+from workbench.view.selections import keep_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -107,7 +107,7 @@ def report(
     target = Path(out)
     if not quiet:
         print(f"{target.name}: {len(data) / 1e6:.2f} MB", file=sys.stderr)
-    write_whole(target, data)
+    keep_whole(target, data)
     return target
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +11,11 @@ import numpy.typing as npt
 
 from workbench.canonical import canonical_json
 from workbench.errors import ViewError
+from workbench.writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 SELECTION_VERSION = 1
 _STATE_ENDING = ".views.json"
@@ -135,8 +134,8 @@ def unpack_mask(data: bytes, n: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(np.frombuffer(data, np.uint8), count=n, bitorder="little").astype(np.bool_)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its target and rename it, so that nobody ever sees half of it.
+def keep_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees half of it, and make its folder where there is none.
 
     Raises
     ------
@@ -145,23 +144,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     except OSError as error:
         raise ViewError(
             f"{path.parent.name or path.parent}/ must be a folder that can be written",
             str(error),
             "Give another place.",
         ) from error
-    part = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        part.chmod(0o644)
-        part.replace(path)
+        write_whole(path, data)
     except OSError as error:
         raise ViewError(f"{path.name} must be writable", str(error), "Free some room or give another place.") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def state_path(run: Path) -> Path:
@@ -193,4 +185,4 @@ def load_state(run: Path) -> dict[str, Any]:
 
 def save_state(run: Path, state: Mapping[str, Any]) -> None:
     """Write the state of views beside a run; fields that this version does not know are kept."""
-    write_whole(state_path(run), canonical_json({**load_state(run), **state, "version": SELECTION_VERSION}))
+    keep_whole(state_path(run), canonical_json({**load_state(run), **state, "version": SELECTION_VERSION}))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from workbench.errors import PatchRefused
+from workbench.writing import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -52,34 +50,10 @@ def replace_file(path: Path, *, old: bytes, new: bytes) -> None:
     """
     if path.is_symlink():
         raise PatchRefused("the file must not be a symbolic link", str(path), f"Name the tree of {path.resolve()}.")
-    with written_beside(path, mode=path.stat().st_mode & 0o7777) as file:
+    with whole_file(path, mode=path.stat().st_mode & 0o7777) as file:
         file.write(new)
         now = path.read_bytes()
         if now != old:
             raise PatchRefused(
                 f"{path.name} must not change while it is patched", f"blob {blob_id(now)}", "Run the command again."
             )
-
-
-@contextmanager
-def written_beside(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that takes a path's place once it is whole and on the disk; otherwise nothing changes.
-
-    Parameters
-    ----------
-    path : Path
-        What it becomes; may exist.
-    mode : int, optional
-        Permissions; by default those of any new file.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if mode is not None:
-            beside.chmod(mode)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench.canonical import canonical_json, digest_of
 from workbench.engine.contract import TensorRow
 from workbench.engine.hashing import sha256_of
-from workbench.engine.trtllm.blobs import written_beside
 from workbench.engine.trtllm.build_command import DTYPES
 from workbench.engine.trtllm.engine_config import TensorRtLlmPart, read_engine_config
 from workbench.engine.trtllm.executor import executor_settings
@@ -24,6 +23,7 @@ from workbench.engine.trtllm.finder import TAP_OUTPUT
 from workbench.engine.trtllm.input_table import input_table
 from workbench.engine.trtllm.recipes import settings_of
 from workbench.errors import EngineRefused
+from workbench.writing import write_whole
 
 if TYPE_CHECKING:
     from workbench.engine.recipe import Recipe
@@ -169,8 +169,7 @@ def _check_agreement(recipe: Recipe, settings: dict[str, Any], part: TensorRtLlm
 def write_contract(contract: TrtLlmContract, folder: Path | str) -> Path:
     """Write a contract beside the engine; an older one is replaced."""
     path = Path(folder) / CONTRACT_FILE
-    with written_beside(path) as file:
-        file.write(contract.to_bytes())
+    write_whole(path, contract.to_bytes())
     return path
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.engine.trtllm.blobs import written_beside
 from workbench.engine.trtllm.engine_config import PLAIN_ROPE_BASE, ROPE_TABLE_FLAG
 from workbench.errors import UnsupportedError
+from workbench.writing import whole_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +71,7 @@ def export_checkpoint(
     tensors["embed_positions"] = ("float32", _rope_table(config, max_positions))
     (folder / "config.json").unlink(missing_ok=True)  # without it the folder is no checkpoint
     write_safetensors(folder / "rank0.safetensors", tensors)
-    with written_beside(folder / "config.json") as file:
-        file.write(text.encode())
+    write_whole(folder / "config.json", text.encode())
     return folder
 
 
@@ -208,7 +207,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, NDArray[np.fl
         at += size
     header = json.dumps(rows).encode()
     header += b" " * (-len(header) % 8)
-    with written_beside(path) as file:
+    with whole_file(path) as file:
         file.write(struct.pack("<Q", len(header)) + header)
         for dtype, array in tensors.values():
             file.write(_bytes(dtype, array))
