@@ -12,9 +12,11 @@ from workbench.engine.opening import read_contract
 from workbench.engine.recipe import Recipe
 from workbench.engine.speeds import measured_elsewhere, speed_here, this_machine
 from workbench.errors import EngineError, WorkbenchError
+from workbench.progress import Steps
+from workbench.progress import steps as showing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from workbench.checkpoint import Checkpoint
@@ -91,7 +93,7 @@ def build_sequence(
     steps: Sequence[Step] | None = None,
     rebuild: bool | None = None,
     trial: bool = True,
-    progress: Callable[[str, float], None] | None = None,
+    progress: bool | Steps = True,
 ) -> tuple[Built, ...]:
     """Build every step that this machine can build, each with its parent and its measurements in the contract.
 
@@ -109,8 +111,8 @@ def build_sequence(
         As in `build`; False writes each plan once, and the contracts say nothing of a second build.
     trial : bool
         Whether memory is measured in a fresh process for each.
-    progress : callable, optional
-        Called with step and share.
+    progress : bool or callable
+        Show the build that is made, or call this with its name and the share of the sequence that is done.
 
     Returns
     -------
@@ -120,31 +122,31 @@ def build_sequence(
     steps = STEPS if steps is None else steps
     found: list[Built] = []
     parents: dict[str, str] = {}
-    for step in steps:
-        if step.backend not in backend_names() or not get_backend(step.backend).available().ready:
-            continue
-        if progress is not None:
-            progress(step.name, len(found) / len(steps))
-        recipe = Recipe(
-            checkpoint=checkpoint,
-            precision=step.precision,
-            taps=tuple(taps),
-            positions="last" if step.name == BASELINE else positions,
-            backend=step.backend,
-            max_tokens=max_tokens,
-            keep=tuple(pattern.format(last=checkpoint.config.n_layers - 1) for pattern in step.keep),
-            options=dict(step.options),
-        )
-        parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
-        try:
-            options = BuildOptions(parent=parent, name=step.name, rebuild=rebuild, trial=trial)
-            home = make_engine(recipe, folder, options)
-        except WorkbenchError as error:
-            found.append(Built(step=step, contract=None, refusal=str(error)))
-            continue
-        contract = read_contract(home)
-        parents[step.name] = contract.engine_id
-        found.append(Built(step=step, contract=contract))
+    with showing("build", show=progress) as say:
+        for step in steps:
+            if step.backend not in backend_names() or not get_backend(step.backend).available().ready:
+                continue
+            say(step.name, len(found) / len(steps))
+            recipe = Recipe(
+                checkpoint=checkpoint,
+                precision=step.precision,
+                taps=tuple(taps),
+                positions="last" if step.name == BASELINE else positions,
+                backend=step.backend,
+                max_tokens=max_tokens,
+                keep=tuple(pattern.format(last=checkpoint.config.n_layers - 1) for pattern in step.keep),
+                options=dict(step.options),
+            )
+            parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
+            try:
+                options = BuildOptions(parent=parent, name=step.name, rebuild=rebuild, trial=trial)
+                home = make_engine(recipe, folder, options)
+            except WorkbenchError as error:
+                found.append(Built(step=step, contract=None, refusal=str(error)))
+                continue
+            contract = read_contract(home)
+            parents[step.name] = contract.engine_id
+            found.append(Built(step=step, contract=contract))
     return tuple(found)
 
 
@@ -224,7 +226,7 @@ def build_fastest(
     positions: Positions = "last",
     max_tokens: int = 128,
     steps: Sequence[Step] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: bool | Steps = True,
 ) -> tuple[Contract, tuple[Built, ...]]:
     """Build what this machine can build, and choose the fastest whose mean error is within a limit at every tap.
 
