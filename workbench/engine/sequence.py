@@ -271,10 +271,10 @@ def build_fastest(
     here = [c for c in measured if speed_here(c) is not None]
     fits = [c for c in here if _mean_error(c) <= within]
     if not fits:
-        nearest = min((_mean_error(c) for c in here), default=float("inf"))
+        nearest = f"{min(map(_mean_error, here)):.3g} at best" if here else "none that was measured here"
         raise EngineError(
             f"a build measured here must be within {within:g} of the float32 reference in the mean",
-            f"{nearest:.3g} at best of {len(here)}",
+            nearest,
             " ".join(("Allow a larger error with --within.", *map(str.strip, foreign_speeds(built)))),
         )
     return max(fits, key=lambda c: c.build.tokens_per_second or 0.0), built
