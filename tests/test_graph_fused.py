@@ -21,8 +21,8 @@ WIDTH, HEADS, KV, HEAD, INNER, VOCAB = 128, 2, 1, 64, 256, 50
 class RopeAttention(OpRun):
     op_domain = "workbench"
 
-    def _run(self, qkv, cos, sin, heads, kv_heads, head_dim, interleaved, scale, step):
-        assert step == 0
+    def _run(self, qkv, cos, sin, heads, kv_heads, head_dim, interleaved, half, scale, step):
+        assert step == half == 0
         prompts, tokens, _ = qkv.shape
         parts = qkv.reshape(prompts, tokens, heads + 2 * kv_heads, head_dim).transpose(0, 2, 1, 3)
         q, k, v = np.split(parts, [heads, heads + kv_heads], axis=1)
@@ -43,8 +43,8 @@ class RopeAttention(OpRun):
 class SiluGate(OpRun):
     op_domain = "workbench"
 
-    def _run(self, both, width, step):
-        assert step == 0
+    def _run(self, both, width, half, step):
+        assert step == half == 0
         gate, up = np.split(both, [width], axis=-1)
         return ((gate / (1 + np.exp(-gate)) * up).astype(both.dtype),)
 
@@ -52,8 +52,8 @@ class SiluGate(OpRun):
 class AddRmsNorm(OpRun):
     op_domain = "workbench"
 
-    def _run(self, x, delta, scale, width, wide, eps, step):
-        assert step == 0
+    def _run(self, x, delta, scale, width, wide, half, eps, step):
+        assert step == half == 0
         assert x.shape[-1] == width
         total = x + delta
         return total, (total / np.sqrt((total**2).mean(-1, keepdims=True) + eps) * scale).astype(x.dtype)
@@ -81,8 +81,8 @@ def from_tiles(words, dtype, *, codes):
 class GatedProduct(OpRun):
     op_domain = "workbench"
 
-    def _run(self, x, words, width, coded, scale, step):
-        assert (coded, scale, step) == (0, 1.0, 0.0)
+    def _run(self, x, words, width, coded, half, scale, step):
+        assert (coded, half, scale, step) == (0, 0, 1.0, 0.0)
         gate, up = np.split(x @ from_tiles(words, x.dtype, codes=False), [width], axis=-1)
         return ((gate / (1 + np.exp(-gate)) * up).astype(x.dtype),)
 
@@ -173,11 +173,16 @@ def test_kernels_write_the_codes_where_a_product_alone_reads_them(weights):
 
 def test_a_norm_writes_codes_and_a_stream_of_the_precision(weights):
     graph = graph_of(weights, "fused_norm")
-    for precision, codes, wide in (("fp8", 1, 0), ("bf16", 0, 1)):
+    for precision, codes, wide, half in (("fp8", 1, 0, 0), ("bf16", 0, 1, 0), ("fp16", 0, 1, 1)):
         model = narrow(graph, precision, ranges=ranges(graph)).model
         found = [sizes for operator, sizes in operators_of(model) if operator == "AddRmsNorm"]
-        assert {"width": WIDTH, "wide": wide, "codes": codes} in found
-        assert {"width": WIDTH, "wide": wide, "codes": 0} in found  # the final norm, which no product reads
+        assert {"width": WIDTH, "wide": wide, "half": half, "codes": codes} in found
+        assert {
+            "width": WIDTH,
+            "wide": wide,
+            "half": half,
+            "codes": 0,
+        } in found  # the final norm, which no product reads
 
 
 def test_a_kept_product_gets_values_from_its_kernel(weights):
@@ -225,6 +230,7 @@ def test_a_joined_product_reads_and_writes_what_its_neighbours_do(weights, keep,
     assert attributes(first) == {
         "width": INNER,
         "coded": coded,
+        "half": 0,
         "scale": pytest.approx(4.0 / 448, rel=2**-7) if coded else 1.0,
         "step": pytest.approx(4.0 / 448, rel=2**-7) if codes else 0.0,
     }

@@ -19,14 +19,15 @@ def _compiler():
     pytest.importorskip("cuda.bindings.nvrtc")
 
 
-def sizes(coded, codes):
-    return {"width": 256, "coded": coded, "codes": codes}
+def sizes(coded, codes, half=0):
+    return {"width": 256, "coded": coded, "half": half, "codes": codes}
 
 
 @pytest.mark.parametrize("coded", [0, 1])
 @pytest.mark.parametrize("codes", [0, 1])
-def test_the_joined_product_compiles_for_its_card(coded, codes):
-    (kernel,) = compile_kernels("9.0", [(GATED, sizes(coded, codes))])
+@pytest.mark.parametrize("half", [0, 1])
+def test_the_joined_product_compiles_for_its_card(coded, codes, half):
+    (kernel,) = compile_kernels("9.0", [(GATED, sizes(coded, codes, half))])
     assert kernel.code.startswith(b"\x7fELF")
     assert b"gated_product" in kernel.code
     assert kernel.programs_a_row == 0
@@ -75,7 +76,7 @@ def test_a_launch_of_the_joined_product_describes_its_matrices():
     launcher = Launcher(Driver(library))
     for coded in (1, 0):
         launcher.add((kernel_of(coded),))
-    values = {"width": 256, "coded": 1, "scale": 0.5, "step": 0.25}
+    values = {"width": 256, "coded": 1, "half": 0, "scale": 0.5, "step": 0.25}
     launcher.launch(GATED, values, (3, 5, 96), [16, 32, 48, 64], 9)
     launcher.launch(GATED, values | {"coded": 0}, (3, 5, 96), [16, 32, 64], 9)
     launcher.launch(GATED, values, (0, 5, 96), [16, 32, 48, 64], 9)  # nothing to do

@@ -174,6 +174,7 @@ def test_a_captured_graph_gives_the_same_rows(engines, real):
         ("bf16", (), 0.015, "all"),
         ("fp8", KEPT, 0.09, "attention+gate"),
         ("fp8", KEPT, 0.09, "all"),
+        ("fp16", (), 0.01, "all"),
     ],
 )
 def test_own_kernels_keep_the_states(engines, real, precision, keep, mean, kernels):
@@ -186,20 +187,21 @@ def test_own_kernels_keep_the_states(engines, real, precision, keep, mean, kerne
     assert errors.mean() <= mean, (errors.mean(), errors.max())
 
 
-@pytest.mark.parametrize("coded", [False, True])
-@pytest.mark.parametrize("codes", [False, True])
+@pytest.mark.parametrize(("coded", "codes", "half"), [(1, 1, 0), (1, 0, 0), (0, 1, 0), (0, 0, 0), (0, 0, 1)])
 @pytest.mark.parametrize(
     ("rows", "d_model", "width"), [(1, 64, 128), (5, 576, 1536), (300, 96, 256), (1025, 4096, 640)]
 )
-def test_the_joined_product_is_near_float64(card, coded, codes, rows, d_model, width):
+def test_the_joined_product_is_near_float64(card, coded, codes, half, rows, d_model, width):
     random = np.random.default_rng(rows)
     e4m3, bf16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
-    values = {"width": width, "coded": int(coded), "scale": 0.5 if coded else 1.0, "step": 1 / 64 if codes else 0.0}
-    x = random.standard_normal((rows, d_model)).astype(e4m3 if coded else bf16)
+    value = np.float16 if half else bf16
+    values = {"width": width, "coded": coded, "half": half}
+    values |= {"scale": 0.5 if coded else 1.0, "step": 1 / 64 if codes else 0.0}
+    x = random.standard_normal((rows, d_model)).astype(e4m3 if coded else value)
     matrix = (random.standard_normal((d_model, 2 * width)) / np.sqrt(d_model)).astype(x.dtype)
     weight_step = np.full(1, 4.0 if coded else 1.0, bf16)
     inputs = [x, in_tiles(matrix, codes=codes), *([weight_step] if coded else [])]
-    got = card("GatedProduct", values, (1, rows, d_model), inputs, np.empty((rows, width), e4m3 if codes else bf16))
+    got = card("GatedProduct", values, (1, rows, d_model), inputs, np.empty((rows, width), e4m3 if codes else value))
     scale = values["scale"] * float(weight_step[0])
     gate, up = np.split(x.astype(np.float64) @ matrix.astype(np.float64) * scale, 2, axis=1)
     exact = gate / (1 + np.exp(-gate)) * up

@@ -1,6 +1,7 @@
 """Lowerings for a runtime with own kernels: rope and attention over packed q, k, v; gate of the MLP; sum and norm.
 
-Everything else is as in the primitive lowering, and so is a block that a kernel does not cover.
+Everything else is as in the primitive lowering, and so is a block that a kernel does not cover. `narrow` tells
+operators of types: `half` is 1 for float16, `step` above 0 for FP8 codes, `wide` 1 for a stream in float32.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Fused(Primitive):
             kv_heads=self.config.n_kv_heads,
             head_dim=self.config.head_dim,
             interleaved=int(layer.rope.interleaved),
+            half=0,
             scale=layer.attn_scale,
             step=0.0,
         )
@@ -86,7 +88,7 @@ class FusedGate(Fused):
 
     def gated_packed(self, both: str) -> str:
         """Multiply the activated gate with the other half: [prompt, token, d_ff] from [prompt, token, 2 * d_ff]."""
-        return self.emitter.op(GATE, both, domain=DOMAIN, width=self.config.d_ff, step=0.0)
+        return self.emitter.op(GATE, both, domain=DOMAIN, width=self.config.d_ff, half=0, step=0.0)
 
 
 class FusedNorm(FusedGate):
@@ -100,6 +102,7 @@ class FusedNorm(FusedGate):
         if config.norm != "rms" or "norm" in config.biases or not config.norm_weight:
             return super().add_norm(x, delta, name)
         scale = self.vector(f"{name}.weight")
-        attributes: dict[str, Any] = {"width": config.d_model, "wide": 1, "eps": config.norm_eps, "step": 0.0}
+        attributes: dict[str, Any] = {"width": config.d_model, "wide": 1, "half": 0}
+        attributes |= {"eps": config.norm_eps, "step": 0.0}
         total, normed = self.emitter.ops(ADD_NORM, x, delta, scale, n=2, domain=DOMAIN, **attributes)
         return total, normed

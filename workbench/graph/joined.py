@@ -50,8 +50,8 @@ def join_gates(graph: Graph) -> Graph:
     Parameters
     ----------
     graph : Graph
-        As `narrow` gives it, in bf16 or fp8. What does not fit the kernel stays: outputs that are no multiple of 128,
-        and products with a bias.
+        As `narrow` gives it, in bf16, fp16 or fp8. What does not fit the kernel stays: outputs that are no multiple of
+        128, and products with a bias.
 
     Returns
     -------
@@ -131,6 +131,7 @@ def _operator(pair: _Pair) -> Any:
         domain=DOMAIN,
         width=pair.width,
         coded=int(pair.weight_step is not None),
+        half=_attribute(pair.gate, "half").i,
         scale=pair.x_step,
         step=_attribute(pair.gate, "step").f,
     )
@@ -157,9 +158,9 @@ def in_tiles(matrix: NDArray[Any], *, codes: bool) -> NDArray[np.int32]:
     Parameters
     ----------
     matrix : array
-        [d_model, 2 * d_ff], gate before up, in e4m3 codes or bfloat16.
+        [d_model, 2 * d_ff], gate before up, in e4m3 codes, bfloat16 or float16.
     codes : bool
-        Whether the kernel writes codes, 16 of which a thread stores at once, or bfloat16, 8.
+        Whether the kernel writes codes, 16 of which a thread stores at once, or values of two bytes, 8.
 
     Returns
     -------

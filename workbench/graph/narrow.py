@@ -238,6 +238,9 @@ class _Narrower:
         source = self.graph.model
         for node in source.graph.node:
             self._node(node)
+        for node in self.nodes:
+            if node.op_type in OWN:
+                next(a for a in node.attribute if a.name == "half").i = int(self.kind.values == "float16")
         outputs = tuple(replace(spec, dtype=self._dtype_name(spec.name)) for spec in self.graph.outputs)
         infos = [
             helper.make_tensor_value_info(s.name, helper.np_dtype_to_tensor_dtype(narrow_dtype(s.dtype)), list(s.axes))

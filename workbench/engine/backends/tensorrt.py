@@ -2,7 +2,7 @@
 
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
-builder searches, 0 to 5), `kernels` ("attention", "attention+gate" or "all": own kernels in bf16 and fp8; "all"
+builder searches, 0 to 5), `kernels` ("attention", "attention+gate" or "all": own kernels in bf16, fp16 and fp8; "all"
 computes gate and up with their activation in one kernel on cards of compute capability 9.0).
 """
 
@@ -38,7 +38,7 @@ CACHE_FILE, LOG_FILE, LAYERS_FILE = "timing.cache", "build.log", "layers.json"
 OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "kernels")
 # By option `kernels`
 LOWERINGS = {"none": "packed", "attention": "fused", "attention+gate": "fused_gate", "all": "fused_norm"}
-OWN = ("bf16", "fp8")  # precisions of the own kernels
+OWN = ("bf16", "fp16", "fp8")  # precisions of the own kernels
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
     "fp16": {"weights": "float16", "activations": "float16", "accumulators": "chosen by TensorRT"},

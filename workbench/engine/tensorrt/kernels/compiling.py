@@ -38,7 +38,8 @@ class Kernel:
     operator : str
         In the graph.
     sizes : mapping of str to int
-        Attributes of the operator that it was compiled for; `codes` is 1 where it writes FP8.
+        Attributes of the operator that it was compiled for; `codes` is 1 where it writes FP8, `half` where values are
+        float16 and not bfloat16.
     tile : int
         Longest prompt that it takes, 0 where any will do.
     programs_a_row : int
@@ -91,10 +92,9 @@ def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel
         rows = min(ROWS, shared * tile)
         queries = rows // shared
         warps, registers = (8, REGISTERS) if rows == ROWS else (4, None)
-        constants = {"TILE": tile, "SHARED": shared, "QUERIES": queries} | {
-            name.upper(): value for name, value in sizes.items()
-        }
-        types = {"qkv": "*bf16", "cos": "*fp32", "sin": "*fp32", "out": _out(sizes)}
+        constants = {"TILE": tile, "SHARED": shared, "QUERIES": queries}
+        constants |= {name.upper(): value for name, value in sizes.items() if name != "half"}
+        types = {"qkv": _values(sizes), "cos": "*fp32", "sin": "*fp32", "out": _out(sizes)}
         types |= {"n_tokens": "i32", "scale": "fp32", "levels": "fp32"}
         made.append(
             _compile(
@@ -111,7 +111,7 @@ def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel
 
 def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     constants = {"WIDTH": sizes["width"], "BLOCK": GATE_BLOCK, "CODES": sizes["codes"]}
-    types = {"both": "*bf16", "out": _out(sizes), "levels": "fp32"}
+    types = {"both": _values(sizes), "out": _out(sizes), "levels": "fp32"}
     made = _compile(
         compute_capability,
         ("silu_gate", types, constants, {"num_warps": GATE_WARPS}),
@@ -126,8 +126,8 @@ def _gate(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
 def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     block = 1 << (sizes["width"] - 1).bit_length()
     constants = {"WIDTH": sizes["width"], "BLOCK": block, "CODES": sizes["codes"]}
-    stream = "*fp32" if sizes["wide"] else "*bf16"
-    types = {"x": stream, "delta": "*bf16", "scale": "*fp32", "total": stream, "out": _out(sizes)}
+    stream = "*fp32" if sizes["wide"] else _values(sizes)
+    types = {"x": stream, "delta": _values(sizes), "scale": "*fp32", "total": stream, "out": _out(sizes)}
     types |= {"eps": "fp32", "levels": "fp32"}
     warps = min(NORM_WARPS, max(1, block // 256))
     made = _compile(
@@ -144,7 +144,7 @@ def _add_norm(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]
 def _gated_product(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
     source = Path(__file__).with_name("gated_product.cu")
     architecture = f"sm_{compute_capability.replace('.', '')}a"
-    constants = {"CODED": sizes["coded"], "CODES": sizes["codes"]}
+    constants = {name.upper(): sizes[name] for name in ("coded", "codes", "half")}
     made = Kernel(
         operator=GATED_PRODUCT,
         sizes=sizes,
@@ -160,7 +160,11 @@ def _gated_product(compute_capability: str, sizes: Mapping[str, int]) -> list[Ke
 
 
 def _out(sizes: Mapping[str, int]) -> str:
-    return "*fp8e4nv" if sizes["codes"] else "*bf16"
+    return "*fp8e4nv" if sizes["codes"] else _values(sizes)
+
+
+def _values(sizes: Mapping[str, int]) -> str:
+    return "*fp16" if sizes["half"] else "*bf16"
 
 
 def _compile(
@@ -205,4 +209,7 @@ def to_bytes(kernels: tuple[Kernel, ...]) -> bytes:
 def from_bytes(data: bytes) -> tuple[Kernel, ...]:
     """Read kernels whose file was checked before."""
     rows: list[dict[str, Any]] = json.loads(data)
-    return tuple(Kernel(**(row | {"code": base64.b64decode(row["code"])})) for row in rows)
+    for row in rows:
+        row["sizes"] = {"half": 0} | row["sizes"]  # before float16 no kernel said so
+        row["code"] = base64.b64decode(row["code"])
+    return tuple(Kernel(**row) for row in rows)

@@ -1,8 +1,8 @@
 // Gate and up as one product, and what follows it: out = silu(x . gate) * (x . up), in one kernel for cards of compute
 // capability 9.0. Nothing between the product and its activation reaches memory of the card.
 //
-// x [row, k] and the weights [2 * width, k] are e4m3 codes (CODED) or bfloat16; out [row, width] is e4m3 codes (CODES)
-// or bfloat16. Weights come as workbench/graph/joined.py lays them: tiles of 128 rows of gate, then the same 128 of up,
+// x [row, k] and the weights [2 * width, k] are e4m3 codes (CODED) or values; out [row, width] is e4m3 codes (CODES)
+// or values. Values are float16 (HALF) or bfloat16. Weights come as workbench/graph/joined.py lays them: tiles of 128 rows of gate, then the same 128 of up,
 // each in an order that gives a thread 16 bytes side by side of `out`.
 //
 // Two programs form a cluster over 256 rows of x and 128 outputs: each loads its own rows and half of the weights,
@@ -76,6 +76,8 @@ __device__ __forceinline__ void multiply(float (&d)[128], u64 x, u64 weights, in
       "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
 #if CODED
       "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {"
+#elif HALF
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
 #else
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
 #endif
@@ -113,7 +115,11 @@ __device__ __forceinline__ u16 two_codes(float first, float second) {
 
 __device__ __forceinline__ u32 two_values(float first, float second) {
   u32 values;
+#if HALF
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(values) : "f"(second), "f"(first));
+#else
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(values) : "f"(second), "f"(first));
+#endif
   return values;
 }
 
@@ -154,8 +160,8 @@ __device__ __forceinline__ Place place_of(int tile, int tiles_m, int tiles_n, u3
   return {(first + rest % many) * 2 * ROWS + (int)rank * ROWS, rest / many};
 }
 
-// `scale` is the step of x's codes, `weight_step` points to that of the weights, `levels` is one over that of out;
-// bfloat16 has no steps: 1, null and 1.
+// `scale` is the step of x's codes, `weight_step` points to that of the weights in bfloat16, `levels` is one over that
+// of out; values have no steps: 1, null and 1.
 extern "C" __global__ __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1) void gated_product(
     const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap weights, const u16* weight_step, void* out,
     int rows, int width, int k, float scale, float levels) {

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from workbench.engine.tensorrt.kernels.compiling import Kernel
 
 _WHOLE, _REAL = np.int32, np.float32
-# What each operator is told, in the order of the plan; `step` is 0 where it writes bf16 and no codes
+# What each operator is told, in the order of the plan; `step` is 0 where it writes values and no codes
 FIELDS: dict[str, dict[str, type[Any]]] = {
     ATTENTION: {
         "heads": _WHOLE,
         "kv_heads": _WHOLE,
         "head_dim": _WHOLE,
         "interleaved": _WHOLE,
+        "half": _WHOLE,
         "scale": _REAL,
         "step": _REAL,
     },
-    GATE: {"width": _WHOLE, "step": _REAL},
-    GATED_PRODUCT: {"width": _WHOLE, "coded": _WHOLE, "scale": _REAL, "step": _REAL},
-    ADD_NORM: {"width": _WHOLE, "wide": _WHOLE, "eps": _REAL, "step": _REAL},
+    GATE: {"width": _WHOLE, "half": _WHOLE, "step": _REAL},
+    GATED_PRODUCT: {"width": _WHOLE, "coded": _WHOLE, "half": _WHOLE, "scale": _REAL, "step": _REAL},
+    ADD_NORM: {"width": _WHOLE, "wide": _WHOLE, "half": _WHOLE, "eps": _REAL, "step": _REAL},
 }
 
 

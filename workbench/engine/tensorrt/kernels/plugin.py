@@ -56,15 +56,16 @@ def make_creator(api: Api, kernels: Launcher, operator: str) -> Any:  # noqa: C9
 
         def _types(self) -> list[Any]:
             kind = trt.DataType
-            out = kind.FP8 if self.values["step"] > 0 else kind.BF16
+            value = kind.HALF if self.values["half"] else kind.BF16
+            out = kind.FP8 if self.values["step"] > 0 else value
             if operator == ATTENTION:
-                return [kind.BF16, kind.FLOAT, kind.FLOAT, out]
+                return [value, kind.FLOAT, kind.FLOAT, out]
             if operator == GATE:
-                return [kind.BF16, out]
+                return [value, out]
             if operator == GATED_PRODUCT:
-                return [kind.FP8, kind.INT32, kind.BF16, out] if self.values["coded"] else [kind.BF16, kind.INT32, out]
-            stream = kind.FLOAT if self.values["wide"] else kind.BF16
-            return [stream, kind.BF16, kind.FLOAT, stream, out]
+                return [kind.FP8, kind.INT32, value, out] if self.values["coded"] else [value, kind.INT32, out]
+            stream = kind.FLOAT if self.values["wide"] else value
+            return [stream, value, kind.FLOAT, stream, out]
 
         def get_output_data_types(self, _input_types: Any) -> Any:
             return self._types()[-self.num_outputs :]
