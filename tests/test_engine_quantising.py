@@ -363,7 +363,7 @@ def test_the_fastest_is_chosen_by_speeds_of_this_machine_alone(toy_checkpoint, t
         assert this_processor() in line
         assert [row[6].startswith("(") for row in table_of(built)[1:]] == [False, True]
     monkeypatch.setattr("workbench.engine.processor.thread_count", lambda: 1000)  # the same processor, other cores
-    with pytest.raises(EngineError, match="got none that was measured here. Allow .*measured here: 2 of 2"):
+    with pytest.raises(EngineError, match=r"got none that was measured here\. Allow .*measured here: 2 of 2"):
         build_fastest(toy_checkpoint, tmp_path, **build)
 
 
