@@ -25,6 +25,7 @@ KEPT = ("*.down", "blocks.28.*", "blocks.29.*")
 ENGINES = {
     "fp32": ("fp32", (), "none"),
     "fp16": ("fp16", (), "none"),
+    "fp16 kernels": ("fp16", (), "all"),
     "bf16": ("bf16", (), "none"),
     "bf16 kernels": ("bf16", (), "all"),
     "fp8": ("fp8", (), "none"),

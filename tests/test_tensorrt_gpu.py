@@ -82,7 +82,8 @@ def smol():
 def engines(smol, tmp_path_factory):
     made = {}
 
-    def engine(precision="bf16", keep=(), **options):
+    def engine(precision="bf16", keep=(), *, kernels="none", **options):
+        options |= {} if kernels == "none" else {"kernels": kernels}
         key = (precision, keep, tuple(sorted(options.items())))
         if key not in made:
             recipe = wb.Recipe(
@@ -130,22 +131,26 @@ def test_a_real_model_keeps_its_states(engines, real, precision, keep, mean):
     assert errors.mean() <= mean, (errors.mean(), errors.max())
 
 
-def test_a_prompt_does_not_depend_on_its_pass(engines, real):
-    engine, (ids, _) = engines(), real
+@pytest.mark.parametrize("kernels", ["none", "all"])
+def test_a_prompt_does_not_depend_on_its_pass(engines, real, kernels):
+    engine, (ids, _) = engines(kernels=kernels), real
     together = np.split(engine.run(ids)["final_norm"], np.cumsum([len(p) for p in ids])[:-1])
     order = np.random.default_rng(0).permutation(len(ids))
     shuffled = np.split(engine.run([ids[i] for i in order])["final_norm"], np.cumsum([len(ids[i]) for i in order])[:-1])
     alone = [engine.run([prompt])["final_norm"] for prompt in ids]
     worst = max(float(relative_errors(a, b).max()) for a, b in zip(together, alone, strict=True))
     moved = max(float(relative_errors(shuffled[k], together[i]).max()) for k, i in enumerate(order))
-    record("smollm2 bf16 batch against alone, shuffled against together", [worst, moved])
+    record(f"smollm2 bf16 kernels {kernels} batch against alone, shuffled against together", [worst, moved])
     assert moved < 0.02
     assert worst < 0.05
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp8"])
-def test_a_later_token_never_changes_an_earlier_row(engines, real, precision):
-    engine, (ids, _) = engines(precision), real
+@pytest.mark.parametrize(
+    ("precision", "kernels"), [("fp32", "none"), ("bf16", "none"), ("fp8", "none"), ("bf16", "all"), ("fp8", "all")]
+)
+def test_a_later_token_never_changes_an_earlier_row(engines, real, precision, kernels):
+    keep = KEPT if precision == "fp8" else ()
+    engine, (ids, _) = engines(precision, keep, kernels=kernels), real
     prompt = next(p for p in ids if len(p) > 8)
     changed = prompt.copy()
     changed[6:] = 7
@@ -158,9 +163,10 @@ def test_the_same_pass_gives_the_same_bits(engines, real):
     np.testing.assert_array_equal(engine.run(ids)["final_norm"], engine.run(ids)["final_norm"])
 
 
-def test_a_captured_graph_gives_the_same_rows(engines, real):
+@pytest.mark.parametrize("kernels", ["none", "all"])
+def test_a_captured_graph_gives_the_same_rows(engines, real, kernels):
     ids, _ = real
-    plain, captured = engines(), engines(cuda_graph=True)
+    plain, captured = engines(kernels=kernels), engines(kernels=kernels, cuda_graph=True)
     for _ in range(4):
         np.testing.assert_array_equal(captured.run(ids)["final_norm"], plain.run(ids)["final_norm"])
 
