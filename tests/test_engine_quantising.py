@@ -357,13 +357,13 @@ def test_the_fastest_is_chosen_by_speeds_of_this_machine_alone(toy_checkpoint, t
         best, built = build_fastest(toy_checkpoint, tmp_path, **build)
         assert best.precision.name == "fp32"
         head, line, _ = foreign_speeds(built)
-        assert head.endswith("measured here: 1 of 2")
+        assert head.endswith("1 of 2.")
+        assert this_processor() in head
         assert words in line
         assert "cacheless-int8-weights" in line
-        assert this_processor() in line
         assert [row[6].startswith("(") for row in table_of(built)[1:]] == [False, True]
     monkeypatch.setattr("workbench.engine.processor.thread_count", lambda: 1000)  # the same processor, other cores
-    with pytest.raises(EngineError, match=r"got none that was measured here\. Allow .*measured here: 2 of 2"):
+    with pytest.raises(EngineError, match=r"got none that was measured here\. .*: 2 of 2\. To have"):
         build_fastest(toy_checkpoint, tmp_path, **build)
 
 

@@ -16,7 +16,7 @@ WANTED = {
 
 def this_processor() -> str:
     """Name the processor and the threads that engines run with on it: what a speed measured on a CPU depends on."""
-    return f"{_model()}, {thread_count()} threads"
+    return f"{_model()}, threads: {thread_count()}"
 
 
 @cache

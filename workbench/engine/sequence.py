@@ -204,9 +204,10 @@ def foreign_speeds(built: Sequence[Built]) -> tuple[str, ...]:
     found = [(name, c, where) for name, c in contracts if (where := measured_elsewhere(c))]
     if not found:
         return ()
+    here = " and ".join(sorted({this_machine(c) for _, c, _ in found}))
     return (
-        f"Left out of any choice, speeds that were not measured here: {len(found)} of {len(built)}",
-        *(f"  {name} ({c.engine_id[:12]}): on {where}, here is {this_machine(c)}" for name, c, where in found),
+        f"Speeds that were not measured here, on {here}, are left out of any choice: {len(found)} of {len(contracts)}.",
+        *(f"  {name} ({c.engine_id[:12]}): on {where}" for name, c, where in found),
         "To have one measured here, remove it (workbench engines rm ID --yes) and build it again.",
     )
 
@@ -271,11 +272,12 @@ def build_fastest(
     here = [c for c in measured if speed_here(c) is not None]
     fits = [c for c in here if _mean_error(c) <= within]
     if not fits:
+        foreign = foreign_speeds(built)
         nearest = f"{min(map(_mean_error, here)):.3g} at best" if here else "none that was measured here"
         raise EngineError(
             f"a build measured here must be within {within:g} of the float32 reference in the mean",
             nearest,
-            " ".join(("Allow a larger error with --within.", *map(str.strip, foreign_speeds(built)))),
+            " ".join(("Allow a larger error with --within.", *foreign[:1], *foreign[-1:])),
         )
     return max(fits, key=lambda c: c.build.tokens_per_second or 0.0), built
 
