@@ -742,7 +742,12 @@ def ratios():
             f"{name} anonymous host memory of the build over bf16 weight bytes": part["build"]["host_bytes_over_start"]
             / most,
         }
-    return {name: round(value, 3) for name, value in found.items()}
+    if isinstance(part := FIGURES.get("engine fp16"), dict):
+        fp16 = part["delivered"][max(part["delivered"], key=int)]["tflops"]
+        found["fp16 share of sustained bf16 ceiling"] = fp16 / ceiling["bfloat16"]
+    if isinstance(part := FIGURES.get("all residual taps"), dict):
+        found["all residual taps at the last token, slower by"] = part["slower_by"]
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def save(a):

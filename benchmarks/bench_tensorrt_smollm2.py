@@ -147,7 +147,8 @@ def main():
     if a.build:
         return
     result = {
-        "command": "python benchmarks/bench_tensorrt_smollm2.py --model CHECKPOINT --work FOLDER",
+        "command": "python benchmarks/bench_tensorrt_smollm2.py --model CHECKPOINT --work FOLDER"
+        + "".join(f" --only '{name}'" for name in a.only or ()),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine() | {"gpu": read_card(load_driver()).to_json()},
         "versions": versions("numpy", "onnx", "onnxruntime") | {"tensorrt": load_api().version},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -122,7 +123,7 @@ def tensorrt() -> list[str]:
         return []
     figures, ratios, gpu = result["figures"], result["ratios"], result["machine"]["gpu"]
     ceiling = figures["ceiling_tflops"]
-    fp8, bf16 = (figures[f"engine {name}"]["delivered"]["256"] for name in ("fp8", "bf16"))
+    fp8, bf16, fp16 = (figures[f"engine {name}"]["delivered"]["256"] for name in ("fp8", "bf16", "fp16"))
     eager, compiled = figures["transformers bf16 sdpa"], figures["torch.compile bf16"]["to host"]
     build = figures["engine bf16"]["build"]
     lines = [
@@ -133,6 +134,7 @@ def tensorrt() -> list[str]:
         "| reader | tokens per second | TFLOP/s | share of the sustained GEMM ceiling |",
         "| --- | --- | --- | --- |",
         speed("TensorRT FP8, own kernels", fp8, f"{fp8['tflops'] / ceiling['float8']:.1%}"),
+        speed("TensorRT fp16, own kernels", fp16, f"{fp16['tflops'] / ceiling['bfloat16']:.1%} (of bf16)"),
         speed("TensorRT bf16, own kernels", bf16, f"{bf16['tflops'] / ceiling['bfloat16']:.1%}"),
         speed("torch.compile bf16", compiled, ""),
         speed("transformers bf16, sdpa", eager["to host"], ""),
@@ -145,6 +147,7 @@ def tensorrt() -> list[str]:
         f"{ratios['fp8 over bf16']:.2f} times our bf16. Mixed lengths run at "
         f"{ratios['fp8 mixed lengths, share of full length']:.0%} (FP8) and "
         f"{ratios['bf16 mixed lengths, share of full length']:.0%} (bf16) of the full-length rate.",
+        *margins(figures, ratios),
         f"The bf16 build took {build['seconds']:.0f} s and "
         f"{build['host_bytes_over_start'] / build['weight_bytes']:.2f} times the bytes of the weights in host memory;",
         "with the pages of the mapped file, which the system may drop, "
@@ -152,6 +155,20 @@ def tensorrt() -> list[str]:
         "",
     ]
     return lines + sequence_on_a_card(figures) + smollm2_on_a_card()
+
+
+def margins(figures: dict[str, Any], ratios: dict[str, float]) -> list[str]:
+    """What bf16 gains, and what more taps and kept layers cost."""
+    eager, ceiling = figures["transformers bf16 sdpa"]["to host"]["tflops"], figures["ceiling_tflops"]["bfloat16"]
+    kept = figures["kept layers fp8 of 4 layers, milliseconds a pass"]
+    taps = ratios["all residual taps at the last token, slower by"]
+    return [
+        f"bf16 is {ratios['bf16 over transformers, states to host']:.2f} and "
+        f"{ratios['bf16 over transformers, states as numpy float32']:.2f} times transformers in the same two forms;",
+        f"1.5 times the first would be {1.5 * eager / ceiling:.0%} of the ceiling. In four layers in FP8, all residual",
+        f"taps at the last token beside the final norm cost {taps:.1%}, and keeping every down projection in bf16",
+        f"{kept['every down'] / kept['none'] - 1:.0%}.",
+    ]
 
 
 def sequence_on_a_card(figures: dict[str, Any]) -> list[str]:
@@ -202,10 +219,15 @@ def smollm2_on_a_card() -> list[str]:
         "| --- | --- | --- | --- |",
     ]
     for name, figures in result["figures"].items():
+        if isinstance(figures, str):
+            found = re.search(r"got (mean \S+, worst \S+)", figures)
+            lines.append(f"| {name.split()[0]} | refused: {found[1] if found else figures} | | |")
+            continue
         error, whole = figures["error_against_float32"], figures["extraction"]["tokens_per_second"]
         kept = f", {figures['kept_layers']} matrices kept in bf16" if figures["kept_layers"] else ""
+        own = ", own kernels" if name.endswith("kernels") else ""
         lines.append(
-            f"| {name.split()[0]}{kept} | {share(error['mean'])}, {share(error['worst'])} | {whole:,} "
+            f"| {name.split()[0]}{own}{kept} | {share(error['mean'])}, {share(error['worst'])} | {whole:,} "
             f"| {figures['card_bytes'] / 1e9:.2f} GB |"
         )
     return [

@@ -9,7 +9,7 @@ import workbench as wb
 from workbench.engine.backends.protocol import backend_names, get_backend
 from workbench.engine.building import make_engine
 from workbench.engine.difference import differences
-from workbench.engine.methods import METHODS, method_of
+from workbench.engine.methods import KERNELS, METHODS, method_of
 from workbench.engine.opening import read_contract
 
 CAST = {"fp32", "fp16", "bf16"}  # the checkpoint's own weights, at most in another type
@@ -54,3 +54,12 @@ def test_an_engine_whose_weights_were_made_otherwise_opens_and_answers_no_build(
 def test_a_recipe_of_the_checkpoints_own_weights_states_no_version(toy_checkpoint):
     assert "method" not in recipe_of(toy_checkpoint, "fp32").to_json()
     assert recipe_of(toy_checkpoint).to_json()["method"] == METHODS["onnxruntime"]["int4"]
+
+
+def test_a_recipe_with_own_kernels_states_their_version(toy_checkpoint):
+    def of(**options):
+        return wb.Recipe(checkpoint=toy_checkpoint, precision="bf16", backend="tensorrt", options=options).to_json()
+
+    assert of(kernels="all")["kernels"] == KERNELS["tensorrt"]
+    assert "kernels" not in of(kernels="none")
+    assert "kernels" not in of()

@@ -2,11 +2,15 @@
 """Own kernels without a card: the source compiles, and a launch describes its operands to the driver as they lie."""
 
 import ctypes
+import sys
+from types import SimpleNamespace
 
 import pytest
 
+from workbench import doctor
+from workbench.engine.tensorrt import driver
 from workbench.engine.tensorrt.driver import Driver
-from workbench.engine.tensorrt.kernels.compiling import Kernel, compile_kernels, from_bytes, to_bytes
+from workbench.engine.tensorrt.kernels.compiling import Kernel, check_compilers, compile_kernels, from_bytes, to_bytes
 from workbench.engine.tensorrt.kernels.launching import Launcher
 from workbench.engine.tensorrt.kernels.nvrtc import compile_cuda
 from workbench.errors import EngineError
@@ -37,6 +41,22 @@ def test_the_joined_product_compiles_for_its_card(coded, codes, half):
 def test_a_source_that_does_not_compile_is_refused_with_the_log():
     with pytest.raises(EngineError, match=r"(?s)NVRTC must accept broken\.cu.*expected a"):
         compile_cuda("__global__ void f() { int x }", "broken.cu", "sm_90a", {})
+
+
+@pytest.mark.parametrize(("module", "name"), [("triton", "Triton"), ("cuda.bindings.nvrtc", "NVRTC")])
+def test_a_compiler_that_is_not_installed_is_named_with_what_to_do(monkeypatch, module, name):
+    here = {"triton": SimpleNamespace(), "triton.compiler": SimpleNamespace(ASTSource=None)}
+    for known, stub in (here | {"triton.backends.compiler": SimpleNamespace(GPUTarget=None)} | {module: None}).items():
+        monkeypatch.setitem(sys.modules, known, stub)
+    with pytest.raises(EngineError, match=rf"compiled by {name}.*pip install 'hidden-state-workbench\[kernels\]'"):
+        check_compilers("9.0")
+    if module != "triton":
+        check_compilers("8.9")  # whose kernels are all Triton's
+    monkeypatch.setattr(driver, "load_driver", lambda: SimpleNamespace(compute_capability=lambda: "9.0"))
+    found = doctor._kernels()
+    assert not found.ok
+    assert name in found.found
+    assert found.do == "pip install 'hidden-state-workbench[kernels]'"
 
 
 class Library:

@@ -128,7 +128,24 @@ def _backends() -> list[Finding]:
         here = get_backend(name).available()
         found = here.version if here.ready else here.why
         findings.append(Finding(name=f"backend {name}", found=found, ok=here.ready, do=here.do))
+        if name == "tensorrt" and here.ready:
+            findings.append(_kernels())
     return findings
+
+
+def _kernels() -> Finding:
+    from workbench.engine.tensorrt.driver import load_driver
+    from workbench.engine.tensorrt.kernels.compiling import check_compilers
+    from workbench.errors import EngineError
+
+    name = "own kernels of tensorrt"
+    try:
+        check_compilers(load_driver().compute_capability())
+    except EngineError as error:
+        return Finding(
+            name=name, found=f"{error.what}; {error.got}", ok=False, do=error.do.removeprefix("Run: ").split(",")[0]
+        )
+    return Finding(name=name, found="their compilers are here")
 
 
 def _models() -> list[Finding]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.canonical import canonical_json, digest_of
-from workbench.engine.methods import method_of
+from workbench.engine.methods import kernels_of, method_of
 from workbench.errors import ContractError
 from workbench.graph import check_taps
 
@@ -75,10 +75,14 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         """Give the recipe as plain data; the checkpoint is named by its digest, never by a path.
 
-        How low-precision weights are made is part of it, as the version in `workbench.engine.methods`.
+        How low-precision weights are made is part of it, and which own kernels run: versions in
+        `workbench.engine.methods`.
         """
         positions = self.positions if isinstance(self.positions, str) else list(self.positions)
-        method = method_of(self.backend, self.precision)
+        versions = {
+            "method": method_of(self.backend, self.precision),
+            "kernels": kernels_of(self.backend, self.options),
+        }
         plain = {
             "schema": RECIPE_SCHEMA,
             "checkpoint": self.checkpoint.digest,
@@ -90,7 +94,7 @@ class Recipe:
             "keep": list(self.keep),
             "options": dict(self.options),
         }
-        return plain if method is None else plain | {"method": method}
+        return plain | {name: version for name, version in versions.items() if version is not None}
 
     @cached_property
     def digest(self) -> str:

@@ -72,10 +72,13 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     """Build the plan of a recipe, and keep what the builder said, measured and chose."""
     from workbench.engine.tensorrt.card import read_card
     from workbench.engine.tensorrt.driver import load_driver
+    from workbench.engine.tensorrt.kernels.compiling import check_compilers
 
     check_options(recipe.options)
     api, driver = load_api(), load_driver()
     driver.enter()
+    if recipe.precision in OWN and recipe.options.get("kernels", "none") != "none":
+        check_compilers(driver.compute_capability())
     limits = limits_of(recipe.max_tokens, recipe.options)
     plain, ranges = written(recipe)
     graph = joined(lowered(plain, recipe, ranges), driver.compute_capability())

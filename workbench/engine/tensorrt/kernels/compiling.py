@@ -13,7 +13,7 @@ from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.engine.tensorrt.kernels.nvrtc import ADVICE, compile_cuda
+from workbench.engine.tensorrt.kernels.nvrtc import ADVICE, check_nvrtc, compile_cuda
 from workbench.errors import EngineError
 from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, GATED_PRODUCT
 
@@ -83,6 +83,28 @@ def compile_kernels(compute_capability: str, wanted: Iterable[tuple[str, Mapping
     """
     makers = {ATTENTION: _attention, GATE: _gate, ADD_NORM: _add_norm, GATED_PRODUCT: _gated_product}
     return tuple(kernel for operator, sizes in wanted for kernel in makers[operator](compute_capability, sizes))
+
+
+def check_compilers(compute_capability: str) -> None:
+    """Look for the compilers of own kernels, before anything long is computed.
+
+    Raises
+    ------
+    EngineError
+        If Triton is not installed, or NVRTC on a card that needs it.
+    """
+    _triton()
+    if compute_capability == JOINED:
+        check_nvrtc()
+
+
+def _triton() -> tuple[Any, Any, Any]:
+    """Triton, and its classes of a target and of a source."""
+    try:
+        target_of = import_module("triton.backends.compiler").GPUTarget
+        return import_module("triton"), target_of, import_module("triton.compiler").ASTSource
+    except ImportError as error:
+        raise EngineError("own kernels must be compiled by Triton", str(error), ADVICE) from None
 
 
 def _attention(compute_capability: str, sizes: Mapping[str, int]) -> list[Kernel]:
@@ -170,12 +192,7 @@ def _values(sizes: Mapping[str, int]) -> str:
 def _compile(
     compute_capability: str, what: tuple[str, dict[str, str], dict[str, int], dict[str, Any]], **rest: Any
 ) -> Kernel:
-    try:
-        triton: Any = import_module("triton")
-        target_of = import_module("triton.backends.compiler").GPUTarget
-        source_of = import_module("triton.compiler").ASTSource
-    except ImportError as error:
-        raise EngineError("own kernels must be compiled by Triton", str(error), ADVICE) from None
+    triton, target_of, source_of = _triton()
     name, types, constants, options = what
     function = getattr(import_module("workbench.engine.tensorrt.kernels.sources"), name)
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind.startswith("*")}

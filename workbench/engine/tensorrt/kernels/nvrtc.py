@@ -13,6 +13,26 @@ if TYPE_CHECKING:
 ADVICE = "Run: pip install 'hidden-state-workbench[kernels]', or leave the option kernels out."
 
 
+def check_nvrtc() -> None:
+    """Look for the compiler.
+
+    Raises
+    ------
+    EngineError
+        If it is not installed.
+    """
+    _loaded()
+
+
+def _loaded() -> Any:
+    try:
+        nvrtc: Any = import_module("cuda.bindings.nvrtc")
+        _checked(nvrtc, nvrtc.nvrtcVersion())
+    except (ImportError, RuntimeError) as error:  # the bindings, or the library that they load on first use
+        raise EngineError("own kernels must be compiled by NVRTC", str(error)[:300], ADVICE) from None
+    return nvrtc
+
+
 def compile_cuda(source: str, name: str, architecture: str, constants: Mapping[str, int]) -> bytes:
     """Compile a source to machine code.
 
@@ -37,11 +57,8 @@ def compile_cuda(source: str, name: str, architecture: str, constants: Mapping[s
     EngineError
         If the compiler is not installed or refuses the source, with its log.
     """
-    try:
-        nvrtc: Any = import_module("cuda.bindings.nvrtc")
-        program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
-    except (ImportError, RuntimeError) as error:  # the bindings, or the library that they load on first use
-        raise EngineError("own kernels must be compiled by NVRTC", str(error)[:300], ADVICE) from None
+    nvrtc = _loaded()
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     options = [f"--gpu-architecture={architecture}".encode(), *(f"-D{k}={v}".encode() for k, v in constants.items())]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
