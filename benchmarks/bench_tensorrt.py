@@ -233,7 +233,7 @@ class Peak:
         self.thread.join()
 
 
-def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
+def build(graph, work, name, *, batch, level=3, wide=4, resident=()):
     """Build a plan, and give a session with its figures."""
     import onnx
 
@@ -254,10 +254,6 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
     start = time.perf_counter()
     with Peak() as peak:
         write_plan(graph, folder)
-        if extra:
-            model = onnx.load_model_from_string((folder / MODEL_FILE).read_bytes())
-            extra(model)
-            (folder / MODEL_FILE).write_bytes(model.SerializeToString())
         written = time.perf_counter() - start
         weights = (folder / WEIGHTS_FILE).stat().st_size
         proto = onnx.load_model_from_string((folder / MODEL_FILE).read_bytes())
@@ -273,7 +269,7 @@ def build(graph, work, name, *, batch, level=3, extra=None, wide=4):
         backend.keep(folder, built, None)
         del built
     (folder / WEIGHTS_FILE).unlink()
-    shape = {"limits": limits.to_json(), "cuda_graph": False}
+    shape = {"limits": limits.to_json(), "cuda_graph": False, "resident": list(resident)}
     (folder / backend.SHAPE_FILE).write_bytes(canonical_json(shape))
     session = backend.load(folder)
     layers = describe_layers(api, session.engine)
@@ -548,38 +544,18 @@ def stage_taps(a, state):
     )
 
 
-def with_cache(model):
-    """Let keys and values of every block leave, and one greedy token: what the prefill of a generator gives."""
-    from onnx import TensorProto, helper
-
-    makers = {name: node for node in model.graph.node for name in node.output}
-    n = 0
-    for node in list(model.graph.node):
-        if node.op_type != "Softmax":
-            continue
-        scores = makers[makers[node.input[0]].input[0]]
-        mixed = next(other for other in model.graph.node if other.op_type == "MatMul" and node.output[0] in other.input)
-        for kind, value in (("key", scores.input[1]), ("value", mixed.input[1])):
-            out = f"cache.{n}.{kind}"
-            model.graph.node.append(helper.make_node("Identity", [value], [out], name=out))
-            axes = ["prompt", KV, HEAD, "token"] if kind == "key" else ["prompt", KV, "token", HEAD]
-            model.graph.output.append(helper.make_tensor_value_info(out, TensorProto.BFLOAT16, axes))
-        n += 1
-    logits = next(value for value in model.graph.output if value.name == "logits")
-    model.graph.output.remove(logits)
-    model.graph.node.append(
-        helper.make_node("ArgMax", ["logits"], ["token.next"], name="token.next", axis=-1, keepdims=0)
-    )
-    model.graph.output.append(helper.make_tensor_value_info("token.next", TensorProto.INT64, ["prompt"]))
-
-
 def stage_cache(a, state):
     """The baseline of the sequence: keys and values kept and one token made, bf16."""
     import torch
 
+    from workbench.graph.baseline import build_baseline
+    from workbench.graph.narrow import narrow
+
     tensors = state["tensors"] | {"head.weight": state["tensors"]["embed.weight"]}
-    graph = graph_of(tensors, a.layers, "bf16", ranges={}, positions="last", taps=("logits",))
-    session, figures = build(graph, a.work, "baseline", batch=a.batch, extra=with_cache, wide=1)
+    asked = {"taps": ("final_norm",), "max_tokens": TOKENS, "lowering": "packed"}
+    plain, kept = build_baseline(config_of(a.layers), Shapes(tensors), **asked)
+    graph = from_card(narrow(plain, "bf16"), tensors)
+    session, figures = build(graph, a.work, "baseline", batch=a.batch, wide=1, resident=kept)
     torch.cuda.synchronize()
     seconds = time_on_card(session, feeds_of(a.batch, "last"))
     cache = 2 * a.layers * a.batch * KV * HEAD * TOKENS * 2

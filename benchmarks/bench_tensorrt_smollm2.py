@@ -22,7 +22,9 @@ from benchmarks.common import RESULTS, machine, versions
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "smollm2_hidden.npz"
 TOKENS_PER_PASS = 32768
 KEPT = ("*.down", "blocks.28.*", "blocks.29.*")
+BASELINE = "bf16 with cache and one token"
 ENGINES = {
+    BASELINE: ("bf16", (), "none"),
     "fp32": ("fp32", (), "none"),
     "fp16": ("fp16", (), "none"),
     "fp16 kernels": ("fp16", (), "all"),
@@ -40,8 +42,11 @@ def recipe_of(name, checkpoint):
 
     precision, keep, kernels = ENGINES[name]
     options = {"tokens_per_pass": TOKENS_PER_PASS, "kernels": kernels}
+    if name == BASELINE:
+        options["cache"] = True
+    positions = "last" if name == BASELINE else "all"
     return wb.Recipe(
-        checkpoint=checkpoint, precision=precision, keep=keep, positions="all", backend="tensorrt", options=options
+        checkpoint=checkpoint, precision=precision, keep=keep, positions=positions, backend="tensorrt", options=options
     )
 
 
@@ -57,6 +62,8 @@ def error_of(engine):
     from workbench.engine.verification import relative_errors
 
     ids, rows = golden()
+    if engine.contract.positions == "last":
+        rows = rows[np.cumsum([len(prompt) for prompt in ids]) - 1]
     errors = relative_errors(engine.run(ids)["final_norm"], rows)
     return {"mean": float(errors.mean()), "worst": float(errors.max()), "worst_token": int(errors.argmax())}
 
@@ -88,7 +95,7 @@ def extraction(engine, folder, n):
     seconds = time.perf_counter() - start
     tokens = int(run.offsets[-1])
     checked = wb.open_run(folder, scrub=1.0)
-    assert checked.n_rows == tokens
+    assert checked.n_rows == (n if engine.contract.positions == "last" else tokens)
     return {
         "prompts": n,
         "tokens": tokens,
@@ -137,7 +144,9 @@ def main():
                 "engine_tokens_per_second": round(contract.build.tokens_per_second),
                 "extraction": extraction(engine, run_of(name), a.prompts),
             }
-            if run_of("fp32").is_dir() and name != "fp32":
+            if contract.cache is not None:
+                figures[name]["cache_bytes_of_largest_pass"] = int(contract.cache.bytes_per_token * TOKENS_PER_PASS)
+            elif run_of("fp32").is_dir() and name != "fp32":
                 figures[name]["stored rows against those of fp32"] = apart(run_of(name), run_of("fp32"))
             print("==", name, json.dumps(figures[name]), flush=True)
             engine._session.close()

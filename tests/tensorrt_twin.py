@@ -286,7 +286,11 @@ def twin_api(calls, *, version="10.6.0", refuse=None, weights="file"):
         def get_tensor_shape(self, name):
             if name in self.shapes:
                 return self.shapes[name]
-            prompts = self.shapes["input_ids"][0]
+            prompts, tokens = self.shapes["input_ids"]
+            axes = [d.dim_param for d in self.engine.values[name].shape.dim]
+            if "prompt" in axes[:1]:
+                sizes = {"prompt": prompts, "token": tokens}
+                return tuple(sizes.get(a, d) for a, d in zip(axes, self.engine.get_tensor_shape(name), strict=True))
             second = next(shape for key, shape in self.shapes.items() if key != "input_ids")
             declared = self.engine.get_tensor_shape(name)
             rows = second[0] if second[0] != prompts or len(declared) == 2 else prompts

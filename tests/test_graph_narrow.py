@@ -7,6 +7,7 @@ from golden_models import TINY, expected, feed, graph_of, named, relative, toy
 
 from workbench.engine.ort_session import session_of
 from workbench.errors import ContractError, UnsupportedError
+from workbench.graph.baseline import build_baseline
 from workbench.graph.narrow import narrow, products, step_of, watch
 
 # worst relative error of a row of final_norm, toy weights
@@ -104,3 +105,34 @@ def test_what_cannot_be_narrowed_is_refused():
     if bloom:
         with pytest.raises(UnsupportedError, match="alibi"):
             narrow(graph_of(toy(bloom[0]), lowering="primitive"), "bf16")
+
+
+@pytest.mark.parametrize("folder", DENSE, ids=lambda path: path.name)
+def test_a_baseline_is_the_same_decoder_in_every_lowering_and_narrow(folder):
+    model = toy(folder)
+    if model.config.alibi is not None:
+        pytest.skip("a decoder with alibi is not narrowed")
+
+    def outputs(graph):
+        return session_of(graph).run(feed(graph, model.ids, model.lengths))
+
+    def written(lowering):
+        asked = {"taps": ("final_norm",), "max_tokens": model.ids.shape[1], "lowering": lowering}
+        return build_baseline(model.config, model.weights, **asked)
+
+    (plain, names), (packed, same) = written("opset23"), written("packed")
+    assert same == names
+    exact, got = outputs(plain), outputs(packed)
+    assert exact.keys() == got.keys()
+    for name, array in exact.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=2e-5, err_msg=name)
+
+    rounded = outputs(narrow(packed, "bf16", emulate=True))
+    assert relative(rounded["final_norm"], exact["final_norm"]) < BOUNDS["bf16"]
+    for name in names:
+        error = np.linalg.norm(rounded[name] - exact[name]) / np.linalg.norm(exact[name])
+        assert 1e-5 < error < 0.03, name
+    real = narrow(packed, "bf16")
+    assert {spec.dtype for spec in real.outputs if spec.name in names} == {"bfloat16"}
+    assert next(spec.dtype for spec in real.outputs if spec.name == "next_token") == "int64"
+    onnx.shape_inference.infer_shapes(real.model, check_type=True, strict_mode=True)

@@ -1,6 +1,8 @@
 """Backend `tensorrt` without a GPU: the same code over a stand-in for TensorRT 10.6 that runs the very same graph."""
 
+import ctypes
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tensorrt_twin import TwinCuda, twin_api
 import workbench as wb
 from workbench.engine import plan_files
 from workbench.engine.backends import tensorrt as backend
+from workbench.engine.sequence import STEPS, build_sequence, table_of
 from workbench.engine.tensorrt import api as apis
 from workbench.engine.tensorrt import driver as drivers
 from workbench.engine.tensorrt import mapped
@@ -56,6 +59,88 @@ def test_rows_equal_those_of_the_cpu_backend(card, recipe, toy_engines, toy_ids,
         scale = np.linalg.norm(rows, axis=1, keepdims=True)
         assert got[tap].dtype == np.float32
         assert np.abs((got[tap] - rows) / scale).max() < {"fp32": 2e-6, "fp16": 2e-3}[precision], tap
+
+
+@pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-6), ("fp16", 4e-3)])
+def test_a_baseline_keeps_its_cache_on_the_card_and_gives_one_token(
+    card, recipe, toy_checkpoint, toy_ids, tmp_path, precision, near
+):
+    options = {"tokens_per_pass": 256, "cache": True}
+    engine = wb.build(recipe(precision=precision, positions="last", options=options), tmp_path / "card")
+    cpu = wb.build(
+        wb.Recipe(checkpoint=toy_checkpoint, taps=engine.contract.taps, max_tokens=32, options={"cache": True}),
+        tmp_path / "cpu",
+    )
+    prompts = [ids for ids in toy_ids[:8] if len(ids) > 1]
+    expected, got = cpu.run_outputs(prompts), engine.run_outputs(prompts)
+    assert set(got) == {*engine.contract.taps, "next_token"}
+    assert (got["next_token"] == expected["next_token"]).mean() >= (1 if precision == "fp32" else 0.75)
+    for tap in engine.contract.taps:
+        scale = np.linalg.norm(expected[tap], axis=-1, keepdims=True)
+        assert np.abs((got[tap] - expected[tap]) / scale).max() < near, tap
+    part = engine.contract.cache
+    assert part.outputs == cpu.contract.cache.outputs
+    assert part.bytes_per_token * 4 == cpu.contract.cache.bytes_per_token * (4 if precision == "fp32" else 2)
+
+    session = engine._session
+    slots = session._slots
+    assert not any(set(slot.host) & set(part.outputs) for slot in slots)
+    slot = slots[-1 if next(session._turn) == 0 else 0]  # that of the last pass
+    longest = max(map(len, prompts))
+    worst = []
+    for name in part.outputs:  # the "card" is host memory
+        dtype, rows = session._ports[name].dtype, expected[name]
+        flat = (ctypes.c_ubyte * (rows.size * dtype.itemsize)).from_address(slot.card[name])
+        kept = np.frombuffer(flat, dtype=dtype).reshape(rows.shape).astype(np.float32)
+        real = np.arange(longest) < np.array([len(ids) for ids in prompts])[:, None]
+        worst.append(np.abs(kept - rows)[real].max() / np.abs(rows[real]).max())
+    assert max(worst) < near
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [({"positions": "all"}, "positions all"), ({"precision": "fp8"}, "fp8"), ({"kernels": "all"}, "kernels all")],
+)
+def test_a_baseline_that_no_generator_runs_is_refused(card, recipe, tmp_path, change, text):
+    options = {"tokens_per_pass": 256, "cache": True} | {k: v for k, v in change.items() if k == "kernels"}
+    asked = {"positions": "last"} | {k: v for k, v in change.items() if k != "kernels"}
+    with pytest.raises(ContractError, match=f"a baseline with a cache is in fp32, fp16, bf16.*{text}"):
+        wb.build(recipe(options=options, **asked), tmp_path)
+
+
+def test_a_sequence_names_memory_of_the_card_and_the_cache_in_it(card, toy_checkpoint, tmp_path):
+    chosen = {step.name: step for step in STEPS if step.backend == "tensorrt"}
+    baseline = replace(chosen["baseline-kv-tensorrt"], precision="fp16")  # the stand-in computes no bf16
+    built = build_sequence(
+        toy_checkpoint,
+        tmp_path,
+        max_tokens=32,
+        positions="all",
+        steps=(baseline, chosen["cacheless-tensorrt"]),
+        rebuild=False,
+        trial=False,
+    )
+    cached, plain = (one.contract for one in built)
+    assert (cached.positions, plain.positions) == ("last", "all")
+    assert cached.parent is None
+    memory = [row[3] for row in table_of(built)[1:]]
+    width = cached.cache.bytes_per_token * 8192 / 1e6
+    assert memory == [
+        f"{cached.backend.card['need_bytes'] / 1e6:,.0f} of the card, cache {width:,.0f}",
+        f"{plain.backend.card['need_bytes'] / 1e6:,.0f} of the card",
+    ]
+    assert cached.backend.card["need_bytes"] > cached.cache.bytes_per_token * 8192
+
+
+def test_steps_of_a_sequence_for_a_card_are_recipes_of_this_backend(recipe):
+    for step in STEPS:
+        if step.backend == "tensorrt":
+            backend.check_options(dict(step.options))
+            keep = tuple(pattern.format(last=29, before=28) for pattern in step.keep)
+            positions = "last" if step.cached else "all"
+            made = recipe(precision=step.precision, keep=keep, positions=positions, options=dict(step.options))
+            backend.check_baseline(made)
+            assert keep in ((), ("*.down", "blocks.28.*", "blocks.29.*"))
 
 
 def test_the_contract_names_card_limits_and_tensorrt(card, recipe, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from workbench.graph.baseline import NEXT_OUTPUT
 if TYPE_CHECKING:
     from workbench.engine.backends.protocol import Backend, Plan, Session
     from workbench.engine.recipe import Recipe
+    from workbench.graph.artefact import TensorSpec
 
 TOKENS_PER_PASS = 2048
 
@@ -66,13 +68,16 @@ def twin_of(backend: Backend, recipe: Recipe, folder: Path) -> tuple[Session | N
 
 
 def cache_part(session: Session, recipe: Recipe, plan: Plan) -> CachePart | None:
-    """Measure the cache on the arrays of one pass of full-length prompts."""
+    """Measure the cache of one pass of full-length prompts: its arrays, or its tensors where they stay on a card."""
     if not plan.cache_outputs:
         return None
     shape = (4, recipe.max_tokens)
     ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, shape)
     outputs = session.run(make_feeds(list(ids), recipe.positions, plan.inputs[0].dtype))
-    size = sum(int(outputs[name].nbytes) for name in plan.cache_outputs)
+    specs = {spec.name: spec for spec in plan.outputs}
+    size = sum(
+        outputs[name].nbytes if name in outputs else _tensor_bytes(specs[name], *shape) for name in plan.cache_outputs
+    )
     return CachePart(
         bytes_per_token=size / ids.size,
         pass_bytes=size,
@@ -80,6 +85,14 @@ def cache_part(session: Session, recipe: Recipe, plan: Plan) -> CachePart | None
         outputs=plan.cache_outputs,
         next_token=NEXT_OUTPUT,
     )
+
+
+def _tensor_bytes(spec: TensorSpec, prompts: int, tokens: int) -> int:
+    from workbench.graph.narrow import narrow_dtype
+
+    sizes = {"prompt": prompts, "token": tokens}
+    dims = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
+    return prod(dims) * narrow_dtype(spec.dtype).itemsize
 
 
 def with_trial(contract: Contract, folder: Path) -> Contract:

@@ -135,7 +135,7 @@ class Engine:
         Returns
         -------
         dict of str to array
-            Shapes and dtypes as in the contract's output table.
+            Shapes and dtypes as in the contract's output table; a cache on a GPU stays there and is not among them.
         """
         contract = self.contract
         check_prompts(prompts, contract)

@@ -39,7 +39,7 @@ class Step:
     options : tuple of (str, object)
         As in a recipe.
     keep : tuple of str
-        As in a recipe; `{last}` stands for the number of the last block.
+        As in a recipe; `{last}` stands for the number of the last block, `{before}` for that before it.
     """
 
     name: str
@@ -47,6 +47,11 @@ class Step:
     precision: str = "fp32"
     options: tuple[tuple[str, Any], ...] = ()
     keep: tuple[str, ...] = ()
+
+    @property
+    def cached(self) -> bool:
+        """Whether this is a baseline with a cache."""
+        return bool(dict(self.options).get("cache"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +69,8 @@ FRAGILE = (
     "*.v", "blocks.0.down", "blocks.1.down", "blocks.2.down",
     "blocks.{last}.gate", "blocks.{last}.up", "blocks.{last}.down",
 )  # fmt: skip
+WIDE = ("tokens_per_pass", 8192)  # of a GPU
+OWN = (WIDE, ("kernels", "all"))
 STEPS = (
     Step(name=BASELINE, options=(("cache", True),)),
     Step(name=CACHELESS),
@@ -80,7 +87,15 @@ STEPS = (
     Step(name="cacheless-int8-openvino", backend="openvino", precision="int8", options=(("group", 64),), keep=FRAGILE),
     Step(name="cacheless-int4-openvino", backend="openvino", precision="int4"),
     Step(name="cacheless-int4-grid-openvino", backend="openvino", precision="int4-grid"),
-)
+    Step(name="baseline-kv-tensorrt", backend="tensorrt", precision="bf16", options=(WIDE, ("cache", True))),
+    Step(name="cacheless-tensorrt", backend="tensorrt", options=(WIDE,)),
+    Step(name="cacheless-fp16-tensorrt", backend="tensorrt", precision="fp16", options=OWN),
+    Step(name="cacheless-bf16-tensorrt", backend="tensorrt", precision="bf16", options=OWN),
+    Step(
+        name="cacheless-fp8-tensorrt", backend="tensorrt", precision="fp8", options=OWN,
+        keep=("*.down", "blocks.{before}.*", "blocks.{last}.*"),
+    ),
+)  # fmt: skip
 
 
 def build_sequence(
@@ -104,7 +119,7 @@ def build_sequence(
     folder : str or Path
         Where engines live.
     taps, positions, max_tokens
-        As in `Recipe`; the baseline always gives the last position.
+        As in `Recipe`; a baseline always gives the last position.
     steps : sequence of Step
         What to build, in order.
     rebuild : bool, optional
@@ -119,7 +134,7 @@ def build_sequence(
     tuple of Built
         One a step whose backend is ready; a step that was refused says why.
     """
-    steps = STEPS if steps is None else steps
+    steps, last = STEPS if steps is None else steps, checkpoint.config.n_layers - 1
     found: list[Built] = []
     parents: dict[str, str] = {}
     with showing("build", show=progress) as say:
@@ -131,13 +146,13 @@ def build_sequence(
                 checkpoint=checkpoint,
                 precision=step.precision,
                 taps=tuple(taps),
-                positions="last" if step.name == BASELINE else positions,
+                positions="last" if step.cached else positions,
                 backend=step.backend,
                 max_tokens=max_tokens,
-                keep=tuple(pattern.format(last=checkpoint.config.n_layers - 1) for pattern in step.keep),
+                keep=tuple(pattern.format(last=last, before=max(last - 1, 0)) for pattern in step.keep),
                 options=dict(step.options),
             )
-            parent = None if step.name == BASELINE else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
+            parent = None if step.cached else parents.get(BASELINE if step.name == CACHELESS else CACHELESS)
             try:
                 options = BuildOptions(parent=parent, name=step.name, rebuild=rebuild, trial=trial)
                 home = make_engine(recipe, folder, options)
@@ -172,13 +187,13 @@ def table_of(built: Sequence[Built], tap: str | None = None) -> tuple[tuple[str,
             )
             continue
         verdict = c.verification.taps[tap or c.taps[-1]]
-        trial, speed = c.build.trial, c.build.tokens_per_second
+        speed = c.build.tokens_per_second
         rows.append(
             (
                 one.step.name,
                 f"{c.build.seconds:.1f}",
                 f"{c.build.plan_bytes / 1e6:,.1f}",
-                "-" if trial is None else f"{trial.peak_bytes / 1e6:,.0f}",
+                _memory(c),
                 f"{verdict.mean_relative_error:.3g}",
                 f"{verdict.worst_relative_error:.3g}",
                 "emulated" if c.build.emulated else "-" if speed is None else _speed(c, speed),
@@ -186,6 +201,17 @@ def table_of(built: Sequence[Built], tap: str | None = None) -> tuple[tuple[str,
             )
         )
     return tuple(rows)
+
+
+def _memory(contract: Contract) -> str:
+    """Memory in MB: of the card where there is one, with the cache of its largest pass; else of a fresh process."""
+    card, cache, trial = contract.backend.card, contract.cache, contract.build.trial
+    if card is None:
+        return "-" if trial is None else f"{trial.peak_bytes / 1e6:,.0f}"
+    need = f"{card['need_bytes'] / 1e6:,.0f} of the card"
+    if cache is None:
+        return need
+    return f"{need}, cache {cache.bytes_per_token * contract.limits.tokens_per_pass / 1e6:,.0f}"
 
 
 def _speed(contract: Contract, speed: float) -> str:
@@ -255,7 +281,7 @@ def build_fastest(
     EngineError
         If none whose speed was measured here is within the limit.
     """
-    steps = STEPS[1:] if steps is None else steps
+    steps = [step for step in STEPS if not step.cached] if steps is None else steps
     candidates = [s for s in steps if s.precision not in getattr(get_backend(s.backend), "EMULATED", ())]
     built = build_sequence(
         checkpoint,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from workbench.graph.artefact import Graph, TensorSpec
 from workbench.graph.emitter import Emitter
+from workbench.graph.fused import Packed
 from workbench.graph.linear import Linear
 from workbench.graph.lowering import Opset23
 from workbench.graph.rows import Rows
@@ -44,8 +45,22 @@ class Remembering(Opset23):
         return mixed
 
 
+class RememberingPacked(Remembering, Packed):
+    """The same in primitive operators, with queries, keys and values as one product."""
+
+    name: ClassVar[str] = Packed.name
+
+    def attend(self, q: str, k: str, v: str, layer: Layer, at: str | None) -> str:
+        """Cut packed values apart before anything is noted."""
+        parts = (q, k, v) if k else self.parts(q)
+        return super().attend(*parts, layer, at)
+
+
+LOWERINGS = {low.name: low for low in (Remembering, RememberingPacked)}
+
+
 def build_baseline(
-    config: DecoderConfig, weights: Weights, *, taps: Sequence[str], max_tokens: int
+    config: DecoderConfig, weights: Weights, *, taps: Sequence[str], max_tokens: int, lowering: str = Remembering.name
 ) -> tuple[Graph, tuple[str, ...]]:
     """Write a decoder whose cache leaves, for the last position of each prompt.
 
@@ -59,6 +74,8 @@ def build_baseline(
         Hidden states that leave besides.
     max_tokens : int
         Longest prompt.
+    lowering : str
+        `opset23`, or `packed` for a runtime that has none of its operators.
 
     Returns
     -------
@@ -69,10 +86,11 @@ def build_baseline(
         Names of the outputs that are the cache.
     """
     taps = check_taps(config, taps)
-    emitter = Emitter(opset=Remembering.opset, ir_version=Remembering.ir_version)
+    writes = LOWERINGS[lowering]
+    emitter = Emitter(opset=writes.opset, ir_version=writes.ir_version)
     rows = Rows(emitter, "last")
     inputs = rows.inputs()
-    low = Remembering(emitter, config, weights, max_tokens)
+    low = writes(emitter, config, weights, max_tokens)
     linear = Linear(emitter=emitter, weights=weights, precision="fp32", keep=())
     writer = Writer(config=config, low=low, linear=linear, rows=rows.bind(low))
     both = taps if LOGITS in taps else (*taps, LOGITS)
@@ -99,7 +117,7 @@ def build_baseline(
         taps=taps,
         positions="last",
         precision="fp32",
-        lowering=Remembering.name,
+        lowering=lowering,
         policy=dict(linear.used),
         n_layers=writer.n_blocks,
         max_tokens=max_tokens,

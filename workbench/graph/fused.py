@@ -33,11 +33,15 @@ class Packed(Primitive):
 
     def attend(self, q: str, k: str, v: str, layer: Layer, at: str | None) -> str:
         """Cut packed values apart, and attend."""
-        if not k:
-            config = self.config
-            sizes = [heads * config.head_dim for heads in (config.n_heads, config.n_kv_heads, config.n_kv_heads)]
-            q, k, v = self.emitter.ops("Split", q, self.emitter.integers(*sizes), n=3, axis=-1)
-        return super().attend(q, k, v, layer, at)
+        parts = (q, k, v) if k else self.parts(q)
+        return super().attend(*parts, layer, at)
+
+    def parts(self, qkv: str) -> tuple[str, str, str]:
+        """Cut queries, keys and values, each [prompt, token, head * head_dim], out of one value."""
+        config = self.config
+        sizes = [heads * config.head_dim for heads in (config.n_heads, config.n_kv_heads, config.n_kv_heads)]
+        q, k, v = self.emitter.ops("Split", qkv, self.emitter.integers(*sizes), n=3, axis=-1)
+        return q, k, v
 
 
 class Fused(Primitive):

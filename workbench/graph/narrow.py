@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from workbench.graph.artefact import Graph
+    from workbench.graph.artefact import Graph, TensorSpec
 
 LARGEST = 30000.0  # fp16 ends at 65,504; only masks hold larger constants
 LOWERINGS = ("primitive", "packed", "fused", "fused_gate", "fused_norm")
@@ -33,7 +33,9 @@ _FLOAT = 1
 _TABLES = frozenset({ATTENTION})  # operators whose second and further inputs stay float32
 _POINTWISE = frozenset({"Mul", "Neg", "Split", "Concat", "Sigmoid", "Relu"})
 _MOVES = frozenset({"MatMul", "Reshape", "Transpose", "Softmax", "Gather", ATTENTION, GATE})
-_INTEGERS_OUT = frozenset({"Shape", "NonZero", "Equal", "Less", "LessOrEqual", "Greater", "And", "Range", "Size"})
+_INTEGERS_OUT = frozenset(
+    {"Shape", "NonZero", "Equal", "Less", "LessOrEqual", "Greater", "And", "Range", "Size", "ArgMax"}
+)
 _WIDE, _NARROW = "wide", "narrow"
 PACKED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}  # products of several matrices side by side
 
@@ -231,6 +233,7 @@ class _Narrower:
         self.users.update(output.name for output in graph.model.graph.output)
         # sums in float32 halve the error of bf16; beside that of FP8 it does not show, and costs traffic
         self.stream = stream_of(graph.model) if self.kind.products is None else frozenset()
+        self.cache = {spec.name for spec in graph.outputs} - set(graph.taps)  # is kept as products read it: narrow
 
     def write(self) -> Graph:
         from onnx import helper, numpy_helper
@@ -241,7 +244,7 @@ class _Narrower:
         for node in self.nodes:
             if node.op_type in OWN:
                 next(a for a in node.attribute if a.name == "half").i = int(self.kind.values == "float16")
-        outputs = tuple(replace(spec, dtype=self._dtype_name(spec.name)) for spec in self.graph.outputs)
+        outputs = tuple(replace(spec, dtype=self._dtype_name(spec)) for spec in self.graph.outputs)
         infos = [
             helper.make_tensor_value_info(s.name, helper.np_dtype_to_tensor_dtype(narrow_dtype(s.dtype)), list(s.axes))
             for s in outputs
@@ -263,8 +266,10 @@ class _Narrower:
             policy=policy,
         )
 
-    def _dtype_name(self, name: str) -> str:
-        return "float32" if self.types[name] == _WIDE else str(self.values)
+    def _dtype_name(self, spec: TensorSpec) -> str:
+        if spec.name not in self.types:  # a token id
+            return spec.dtype
+        return "float32" if self.types[spec.name] == _WIDE else str(self.values)
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
@@ -273,7 +278,8 @@ class _Narrower:
             return self._add_norm(node)
         wide = id_of(node) in self.islands or self._is_mean(node) or self._is_pointwise(node)
         kinds = {self.types[name] for name in node.input if name in self.types}
-        if kinds == {_WIDE} and node.op_type in _MOVES and id_of(node).startswith("blocks."):
+        moved = node.op_type in _MOVES and id_of(node).startswith("blocks.")
+        if kinds == {_WIDE} and (moved or node.output[0] in self.cache):
             kinds = {_NARROW}  # what is moved or multiplied in full is narrow
         floats = [name for name in node.input if name in self.types or self._is_float(name)]
         if node.op_type == "Cast" or (kinds == {_WIDE} and not wide):

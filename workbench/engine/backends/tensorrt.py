@@ -3,7 +3,8 @@
 Options of a recipe: `tokens_per_pass` and `prompts_per_pass` (limits, for which the plan is tuned), `cuda_graph`
 (replay passes of a shape seen before), `calibration` (texts for the ranges of fp8 and int8), `level` (how hard the
 builder searches, 0 to 5), `kernels` ("attention", "attention+gate" or "all": own kernels in bf16, fp16 and fp8; "all"
-computes gate and up with their activation in one kernel on cards of compute capability 9.0).
+computes gate and up with their activation in one kernel on cards of compute capability 9.0), `cache` (the baseline of a
+sequence: keys and values of every block are made, and stay on the card, and one greedy token leaves).
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 PLAN_FILE, SHAPE_FILE = "engine.plan", "plan.json"
 SCALES, KERNELS_FILE = "scales.json", "kernels.json"
 CACHE_FILE, LOG_FILE, LAYERS_FILE = "timing.cache", "build.log", "layers.json"
-OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "kernels")
+OPTIONS = ("tokens_per_pass", "prompts_per_pass", "cuda_graph", "calibration", "level", "kernels", "cache")
 # By option `kernels`
 LOWERINGS = {"none": "packed", "attention": "fused", "attention+gate": "fused_gate", "all": "fused_norm"}
 OWN = ("bf16", "fp16", "fp8")  # precisions of the own kernels
+BASELINES = ("fp32", "fp16", "bf16")
 PRECISIONS = {
     "fp32": {"weights": "float32", "activations": "float32", "accumulators": "float32"},
     "fp16": {"weights": "float16", "activations": "float16", "accumulators": "chosen by TensorRT"},
@@ -75,12 +77,13 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     from workbench.engine.tensorrt.kernels.compiling import check_compilers
 
     check_options(recipe.options)
+    check_baseline(recipe)
     api, driver = load_api(), load_driver()
     driver.enter()
     if recipe.precision in OWN and recipe.options.get("kernels", "none") != "none":
         check_compilers(driver.compute_capability())
     limits = limits_of(recipe.max_tokens, recipe.options)
-    plain, ranges = written(recipe)
+    plain, ranges, cache = _decoder(recipe)
     graph = joined(lowered(plain, recipe, ranges), driver.compute_capability())
     fuse(folder, graph)
     try:
@@ -96,6 +99,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
         "limits": limits.to_json(),
         "cuda_graph": bool(recipe.options.get("cuda_graph", False)),
         "tensorrt": api.version,
+        "resident": list(cache),
     }
     (folder / SHAPE_FILE).write_bytes(canonical_json(shape))
     need, layers = measure(folder)
@@ -112,6 +116,7 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
         tokens_per_pass=limits.tokens_per_pass,
         prompts_per_pass=limits.prompts_per_pass,
         scales_digest=None if scales is None else sha256_of(folder / SCALES),
+        cache_outputs=cache,
     )
 
 
@@ -129,6 +134,34 @@ def check_options(options: Mapping[str, Any]) -> None:
     if options.get("kernels", "none") not in LOWERINGS:
         named = ", ".join(LOWERINGS)
         raise ContractError(f"option kernels must be one of {named}", repr(options["kernels"]), "Use one of these.")
+
+
+def check_baseline(recipe: Recipe) -> None:
+    """Refuse a baseline that no generator would run.
+
+    Raises
+    ------
+    ContractError
+        If its precision is not that of weights, it does not give the last position, or it asks for own kernels.
+    """
+    said = (recipe.precision, recipe.positions, recipe.options.get("kernels", "none"))
+    if recipe.options.get("cache") and (said[0] not in BASELINES or said[1:] != ("last", "none")):
+        raise ContractError(
+            f"a baseline with a cache is in {', '.join(BASELINES)}, gives the last position, and has no own kernels",
+            f"{said[0]}, positions {said[1]}, kernels {said[2]}",
+            "Leave out the option cache.",
+        )
+
+
+def _decoder(recipe: Recipe) -> tuple[Graph, Ranges | None, tuple[str, ...]]:
+    """Write the decoder as `written` does, or the baseline; name the outputs that are its cache."""
+    from workbench.graph.baseline import build_baseline
+
+    if not recipe.options.get("cache"):
+        return (*written(recipe), ())
+    config, weights, lowering = recipe.checkpoint.config, recipe.checkpoint.weights, LOWERINGS["none"]
+    graph, cache = build_baseline(config, weights, taps=recipe.taps, max_tokens=recipe.max_tokens, lowering=lowering)
+    return graph, None, cache
 
 
 def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
@@ -270,6 +303,7 @@ def open_session(folder: Path, api: Api, driver: Driver) -> TensorRTSession:
             plan,
             Limits(**shape["limits"]),
             cuda_graph=bool(shape["cuda_graph"]),
+            resident=shape.get("resident", ()),
         )
 
 

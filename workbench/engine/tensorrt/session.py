@@ -17,7 +17,7 @@ from workbench.errors import EngineError, EngineRefused
 from workbench.graph.narrow import narrow_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -101,6 +101,8 @@ class TensorRTSession:
         Largest pass, from which every buffer is sized.
     cuda_graph : bool
         Whether passes of a shape seen before are replayed as a captured graph.
+    resident : collection of str
+        Outputs that stay on the card, as a key-value cache does; `run` does not give them.
 
     Raises
     ------
@@ -108,7 +110,16 @@ class TensorRTSession:
         If TensorRT cannot read the plan.
     """
 
-    def __init__(self, api: Api, driver: Driver, plan: Any, limits: Limits, *, cuda_graph: bool = False) -> None:
+    def __init__(
+        self,
+        api: Api,
+        driver: Driver,
+        plan: Any,
+        limits: Limits,
+        *,
+        cuda_graph: bool = False,
+        resident: Collection[str] = (),
+    ) -> None:
         self._api, self._driver, self._limits, self._cuda_graph = api, driver, limits, cuda_graph
         driver.enter()
         lines: list[str] = []
@@ -125,6 +136,7 @@ class TensorRTSession:
         is_input = {name: engine.get_tensor_mode(name) == api.trt.TensorIOMode.INPUT for name in names}
         self.inputs: Sequence[str] = tuple(name for name in names if is_input[name])
         self.outputs: Sequence[str] = tuple(name for name in names if not is_input[name])
+        self._delivered = tuple(name for name in self.outputs if name not in resident)
         self.tensors: Mapping[str, Tensor] = {name: self._tensor(name) for name in names}
         self._compute, self._copy = driver.stream(), driver.stream()
         self._contexts = [self._make_context(i) for i in range(engine.num_optimization_profiles)]
@@ -204,7 +216,7 @@ class TensorRTSession:
             self._slots.append(
                 Slot(
                     card={name: driver.allocate(size) for name, size in sizes.items()},
-                    host={name: driver.pin(size) for name, size in sizes.items()},
+                    host={name: driver.pin(sizes[name]) for name in (*self.inputs, *self._delivered)},
                     computed=driver.event(),
                     delivered=driver.event(),
                 )
@@ -232,7 +244,7 @@ class TensorRTSession:
         outputs = self._launch(slot, shapes)
         self._driver.record(slot.computed, self._compute)
         self._driver.wait_on(self._copy, slot.computed)
-        for name in self.outputs:
+        for name in self._delivered:
             size = prod(outputs[name]) * self._ports[name].dtype.itemsize
             self._driver.to_host(slot.host[name][:size], slot.card[name], self._copy)
         self._driver.record(slot.delivered, self._copy)
@@ -296,8 +308,8 @@ class TensorRTSession:
         self._driver.synchronise(pending.slot.delivered)
         pending.slot.busy = False
         found = {}
-        for name, shape in pending.shapes.items():
-            dtype = self._ports[name].dtype
+        for name in self._delivered:
+            dtype, shape = self._ports[name].dtype, pending.shapes[name]
             flat = pending.slot.host[name][: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
             found[name] = flat.copy() if copy else flat
         return found
@@ -307,9 +319,10 @@ class TensorRTSession:
         for slot in self._slots:
             for _context, graph in slot.graphs.values():
                 self._driver.drop(graph)
-            for name in self._ports:
-                self._driver.free(slot.card[name])
-                self._driver.unpin(slot.host[name])
+            for address in slot.card.values():
+                self._driver.free(address)
+            for array in slot.host.values():
+                self._driver.unpin(array)
         self._slots = []
         if self._scratch:
             self._driver.free(self._scratch)
