@@ -17,7 +17,7 @@ import onnx
 from workbench.engine.ort_session import OrtSession
 from workbench.engine.plan_files import map_weights
 from workbench.engine.tensorrt.api import Api
-from workbench.graph.narrow import narrow_dtype
+from workbench.graph.kinds import narrow_dtype
 
 NAMES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int32": "INT32", "int64": "INT64"}
 

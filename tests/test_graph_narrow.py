@@ -8,7 +8,9 @@ from golden_models import TINY, expected, feed, graph_of, named, relative, toy
 from workbench.engine.ort_session import session_of
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.baseline import build_baseline
-from workbench.graph.narrow import narrow, products, step_of, watch
+from workbench.graph.kinds import KINDS, step_of
+from workbench.graph.narrow import narrow
+from workbench.graph.watching import products, watch
 
 # worst relative error of a row of final_norm, toy weights
 BOUNDS = {"fp16": 0.006, "bf16": 0.06, "fp8": 0.5, "int8": 0.22}
@@ -87,8 +89,6 @@ def test_taps_leave_in_the_narrow_type_and_every_product_is_narrow():
 
 
 def test_a_step_holds_the_largest_value():
-    from workbench.graph.narrow import KINDS
-
     for largest in np.random.default_rng(0).lognormal(0, 3, 500):
         step = step_of(float(largest), KINDS["fp8"])
         assert largest <= 448 * step * (1 + 1e-7)

@@ -105,7 +105,7 @@ def calibrate(recipe: Recipe) -> Ranges:
         Of every product with weights that the recipe's taps need and that a token reached.
     """
     from workbench.engine.ort_session import session_of
-    from workbench.graph.narrow import products, watch
+    from workbench.graph.watching import products, watch
 
     graph = plain_graph(recipe)
     watched = watch(graph)

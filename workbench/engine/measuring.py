@@ -88,7 +88,7 @@ def cache_part(session: Session, recipe: Recipe, plan: Plan) -> CachePart | None
 
 
 def _tensor_bytes(spec: TensorSpec, prompts: int, tokens: int) -> int:
-    from workbench.graph.narrow import narrow_dtype
+    from workbench.graph.kinds import narrow_dtype
 
     sizes = {"prompt": prompts, "token": tokens}
     dims = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]

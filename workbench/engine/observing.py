@@ -69,7 +69,7 @@ def _observe(recipe: Recipe) -> Observations:
     from onnx import helper
 
     from workbench.engine.ort_session import session_of
-    from workbench.graph.narrow import products
+    from workbench.graph.watching import products
 
     graph = plain_graph(recipe)
     read = products(graph)

@@ -87,7 +87,7 @@ class Staged:
 
         from workbench.engine.ort_session import OrtSession
         from workbench.engine.plan_files import fill_places
-        from workbench.graph.narrow import external
+        from workbench.graph.artefact import external
 
         body, lazy = self._graph.model.graph, self._graph.initialisers
         used = {name for node in nodes for name in node.input}

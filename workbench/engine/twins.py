@@ -67,7 +67,7 @@ def emulated_twin(recipe: Recipe) -> tuple[OrtSession, str]:
 def round_matrix(matrix: NDArray[np.float32], precision: str, group: int = 32) -> NDArray[np.float32]:
     """Round a matrix [out, in] as an engine of this precision stores it; `group` is that of 8-bit blocks."""
     from workbench.graph.blocks import dequantise, quantise
-    from workbench.graph.narrow import narrow_dtype
+    from workbench.graph.kinds import narrow_dtype
 
     if precision in ("int8-dynamic", "int8-static"):
         return channels8(matrix)

@@ -112,3 +112,16 @@ class Graph:
     def weight_bytes(self) -> int:
         """Size of all external initialisers in bytes, without padding between them."""
         return sum(tensor.nbytes for tensor in self.initialisers.values())
+
+
+def external(name: str, tensor: LazyTensor) -> Any:
+    """Declare an initialiser whose bytes lie in the file of weights."""
+    from onnx import TensorProto, helper
+
+    proto = TensorProto()
+    proto.name = name
+    proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
+    proto.dims.extend(tensor.shape)
+    proto.data_location = TensorProto.EXTERNAL
+    proto.external_data.add(key="location", value=WEIGHTS_FILE)
+    return proto

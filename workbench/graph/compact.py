@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import ContractError
-from workbench.graph.artefact import LazyTensor
+from workbench.graph.artefact import LazyTensor, external
 from workbench.graph.blocks import BLOCK, quantise
 from workbench.graph.emitter import CONTRIB
 from workbench.graph.grids import fit_of, grid_of
 from workbench.graph.naming import is_named
-from workbench.graph.narrow import external
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

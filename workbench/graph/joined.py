@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.graph.artefact import Graph, LazyTensor
+from workbench.graph.artefact import Graph, LazyTensor, external
 from workbench.graph.fused import DOMAIN, GATE, GATED_PRODUCT
-from workbench.graph.narrow import external
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +126,7 @@ def _operator(pair: _Pair) -> Any:
         GATED_PRODUCT,
         inputs,
         list(pair.gate.output),
-        name=pair.gate.name,
+        name=pair.gate.name.replace(GATE, GATED_PRODUCT),
         domain=DOMAIN,
         width=pair.width,
         coded=int(pair.weight_step is not None),

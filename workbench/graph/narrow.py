@@ -9,15 +9,16 @@ float32 kernels and rounds after every operator, since ONNX Runtime has none for
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.errors import ContractError, UnsupportedError
-from workbench.graph.artefact import WEIGHTS_FILE, LazyTensor
+from workbench.graph.artefact import LazyTensor, external
 from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, OWN
+from workbench.graph.kinds import KINDS, narrow_dtype, step_of
 from workbench.graph.naming import is_named
 
 if TYPE_CHECKING:
@@ -38,81 +39,6 @@ _INTEGERS_OUT = frozenset(
 )
 _WIDE, _NARROW = "wide", "narrow"
 PACKED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}  # products of several matrices side by side
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
-    """A precision: the type of values, and the type of products with weights where that differs.
-
-    Parameters
-    ----------
-    values : str
-        NumPy's or ml_dtypes' name.
-    products : str or None
-        Type that weights and activations are quantised to.
-    largest : float
-        Largest finite value of `products`.
-    per_channel : bool
-        Whether each output of a matrix has a scale of its own.
-    """
-
-    values: str
-    products: str | None = None
-    largest: float = 0.0
-    per_channel: bool = False
-
-
-KINDS = {
-    "bf16": Kind(values="bfloat16"),
-    "fp16": Kind(values="float16"),
-    "fp8": Kind(values="bfloat16", products="float8_e4m3fn", largest=448.0),
-    "int8": Kind(values="bfloat16", products="int8", largest=127.0, per_channel=True),
-}
-
-
-def narrow_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of a name, the narrow floats of ml_dtypes included."""
-    if name in ("bfloat16", "float8_e4m3fn"):
-        import ml_dtypes
-
-        narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return narrow
-    return np.dtype(name)
-
-
-def products(graph: Graph) -> dict[str, str]:
-    """Name the value that each product with weights reads, by canonical module."""
-    matrices = {f"{module}.weight": module for module in graph.policy}
-    nodes = (node for node in graph.model.graph.node if node.op_type == "MatMul")
-    return {matrices[node.input[1]]: node.input[0] for node in nodes if node.input[1] in matrices}
-
-
-def watch(graph: Graph) -> dict[str, str]:
-    """Let the largest absolute input of every product with weights leave a graph row by row, beside its taps.
-
-    Parameters
-    ----------
-    graph : Graph
-        Float32, primitive lowering; its model is changed.
-
-    Returns
-    -------
-    dict of str to str
-        Output, float32 [..., row], of each value that a product reads; an expert that no token chose has no rows.
-    """
-    from onnx import TensorProto, helper, numpy_helper
-
-    body = graph.model.graph
-    body.initializer.append(numpy_helper.from_array(np.array([-1], dtype=np.int64), "largest/axis"))
-    found = {}
-    for value in dict.fromkeys(products(graph).values()):
-        name = f"largest/{value}"
-        body.node.append(helper.make_node("Abs", [value], [f"{name}/abs"], name=f"{name}/abs"))
-        # over the width alone: the largest of no rows at all would be left to the runtime
-        body.node.append(helper.make_node("ReduceMax", [f"{name}/abs", "largest/axis"], [name], name=name, keepdims=0))
-        body.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-        found[value] = name
-    return found
 
 
 def narrow(
@@ -172,15 +98,6 @@ def narrow(
         chosen = [module for module in graph.policy if module in (ranges or {}) and not is_named(module, keep)]
         quantised = {module: float((ranges or {})[module]) for module in chosen}
     return _Narrower(graph, precision, quantised, weight_ranges or {}, emulate=emulate, stored=stored).write()
-
-
-def step_of(largest: float, kind: Kind) -> float:
-    """Scale of one quantised tensor: bf16, rounded up, so that the largest value still fits."""
-    import ml_dtypes
-
-    exact = max(largest, 1e-12) / kind.largest
-    step = float(np.asarray(exact, dtype=np.float32).astype(ml_dtypes.bfloat16))
-    return step if step >= exact else float(step * (1 + 2.0**-7))
 
 
 def packed(graph: Graph, quantised: Mapping[str, float]) -> dict[str, float]:
@@ -540,16 +457,3 @@ def stream_of(model: Any) -> frozenset[str]:
     """Name the sums of the residual stream: what is added and not a mask, so that no softmax reads it."""
     masked = {node.input[0] for node in model.graph.node if node.op_type == "Softmax"}
     return frozenset(n.output[0] for n in model.graph.node if n.op_type == "Add" and n.output[0] not in masked)
-
-
-def external(name: str, tensor: LazyTensor) -> Any:
-    """Declare an initialiser whose bytes lie in the file of weights."""
-    from onnx import TensorProto, helper
-
-    proto = TensorProto()
-    proto.name = name
-    proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
-    proto.dims.extend(tensor.shape)
-    proto.data_location = TensorProto.EXTERNAL
-    proto.external_data.add(key="location", value=WEIGHTS_FILE)
-    return proto

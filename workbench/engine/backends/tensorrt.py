@@ -168,7 +168,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
     """Write the decoder in primitive operators and float32; calibrate where the precision needs it."""
     from workbench.engine.calibration import calibrate
     from workbench.graph import build_graph
-    from workbench.graph.narrow import KINDS
+    from workbench.graph.kinds import KINDS
 
     graph = build_graph(
         recipe.checkpoint.config,

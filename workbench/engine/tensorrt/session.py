@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.engine.tensorrt.api import last_errors, make_logger
 from workbench.errors import EngineError, EngineRefused
-from workbench.graph.narrow import narrow_dtype
+from workbench.graph.kinds import narrow_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

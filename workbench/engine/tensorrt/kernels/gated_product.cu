@@ -5,6 +5,9 @@
 // or values. Values are float16 (HALF) or bfloat16. Weights come as workbench/graph/joined.py lays them: tiles of 128 rows of gate, then the same 128 of up,
 // each in an order that gives a thread 16 bytes side by side of `out`.
 //
+// Sums of codes stay in the instruction's accumulators from first to last, as in cuBLAS with fast accumulation; they hold
+// fewer bits there than float32 does.
+//
 // Two programs form a cluster over 256 rows of x and 128 outputs: each loads its own rows and half of the weights,
 // which the copy engine delivers to both. In each, one warp group loads and two multiply. Programs take tiles until none
 // is left, so that loads of the next tile run while this one is activated.
