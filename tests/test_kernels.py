@@ -100,6 +100,7 @@ def test_a_launch_of_the_joined_product_describes_its_matrices():
     launcher.launch(GATED, values, (3, 5, 96), [16, 32, 48, 64], 9)
     launcher.launch(GATED, values | {"coded": 0}, (3, 5, 96), [16, 32, 64], 9)
     launcher.launch(GATED, values, (0, 5, 96), [16, 32, 48, 64], 9)  # nothing to do
+    launcher.launch(GATED, values, (3, 5, 96), [16, 32, 48, 80], 9)  # the same matrices
     assert library.maps == [
         (0, 16, [96, 15], [96], [128, 128]),
         (0, 32, [96, 512], [96], [128, 128]),
@@ -110,6 +111,7 @@ def test_a_launch_of_the_joined_product_describes_its_matrices():
     assert library.launches == [
         (77, size, [1, 2, 48, 64, 15, 256, 96, 0.5, 4.0]),
         (77, size, [3, 4, None, 64, 15, 256, 96, 0.5, 4.0]),
+        (77, size, [1, 2, 48, 80, 15, 256, 96, 0.5, 4.0]),
     ]
 
 

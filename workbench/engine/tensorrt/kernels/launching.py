@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.engine.tensorrt.kernels.compiling import Kernel
 
 _WHOLE, _REAL = np.int32, np.float32
+_MAPS = 4096
 # What each operator is told, in the order of the plan; `step` is 0 where it writes values and no codes
 FIELDS: dict[str, dict[str, type[Any]]] = {
     ATTENTION: {
@@ -65,6 +66,8 @@ class Launcher:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._functions: dict[tuple[object, ...], list[tuple[Kernel, int]]] = {}
+        # a map says only where a matrix lies and its shape: passes of a shape seen before make none
+        self._map = lru_cache(maxsize=_MAPS)(driver.tensor_map)
 
     def add(self, kernels: tuple[Kernel, ...]) -> None:
         """Load kernels; the same operator and sizes again replace them."""
@@ -114,8 +117,8 @@ class Launcher:
             return plain
         rows, k, width = dims[0] * dims[1], dims[2], values["width"]
         item = 1 if values["coded"] else 2
-        x = self._driver.tensor_map(addresses[0], (rows, k), item, TILE)
-        weights = self._driver.tensor_map(addresses[1], (2 * width, k), item, TILE)
+        x = self._map(addresses[0], (rows, k), item, TILE)
+        weights = self._map(addresses[1], (2 * width, k), item, TILE)
         sizes = [ctypes.c_int32(size) for size in (rows, width, k)]
         weight_step = plain[2] if values["coded"] else ctypes.c_void_p(0)
         return [x, weights, weight_step, plain[-1], *sizes, ctypes.c_float(values["scale"])]
