@@ -347,3 +347,20 @@ def test_options_are_known_ones(card, recipe, tmp_path):
 def test_without_tensorrt_the_command_that_brings_it_is_named():
     here = backend.available()
     assert here.ready or "pip install" in here.do or "GPU" in here.do
+
+
+def test_own_kernels_are_compiled_for_the_graph_that_is_built(card, recipe, tmp_path, monkeypatch):
+    """Also where a parser takes no quantised weights, so that another graph is tried."""
+    fused, tried = [], []
+
+    def refuse(_api, graph, *_rest):
+        tried.append(graph)
+        raise EngineError("the parser must accept the graph", "a refusal", "Choose another.")
+
+    monkeypatch.setattr(backend, "fuse", lambda _folder, graph: fused.append(graph))
+    monkeypatch.setattr(backend, "compile_graph", refuse)
+    with pytest.raises(EngineError, match="must accept the graph"):
+        wb.build(recipe(precision="fp8"), tmp_path)
+    assert [id(graph) for graph in fused] == [id(graph) for graph in tried]
+    stored = [any("float8" in str(t.dtype) for t in graph.initialisers.values()) for graph in tried]
+    assert stored == [True, False]

@@ -80,19 +80,22 @@ def build_plan(recipe: Recipe, folder: Path, progress: Callable[[int, int], None
     check_baseline(recipe)
     api, driver = load_api(), load_driver()
     driver.enter()
-    if recipe.precision in OWN and recipe.options.get("kernels", "none") != "none":
+    if _lowering(recipe) != LOWERINGS["none"]:
         check_compilers(driver.compute_capability())
     limits = limits_of(recipe.max_tokens, recipe.options)
     plain, ranges, cache = _decoder(recipe)
-    graph = joined(lowered(plain, recipe, ranges), driver.compute_capability())
-    fuse(folder, graph)
+
+    def compiled(*, stored: bool) -> tuple[Graph, Built]:
+        graph = joined(lowered(plain, recipe, ranges, stored=stored), driver.compute_capability())
+        fuse(folder, graph)
+        return graph, compile_graph(api, graph, limits, folder, recipe.options, progress)
+
     try:
-        built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+        graph, built = compiled(stored=True)
     except EngineError:
         if ranges is None:
             raise
-        graph = lowered(plain, recipe, ranges, stored=False)  # a parser that takes no quantised weights
-        built = compile_graph(api, graph, limits, folder, recipe.options, progress)
+        graph, built = compiled(stored=False)  # a parser that takes no quantised weights
     scales = None if ranges is None else ranges.to_bytes()
     keep(folder, built, scales)
     shape = {
@@ -153,6 +156,10 @@ def check_baseline(recipe: Recipe) -> None:
         )
 
 
+def _lowering(recipe: Recipe) -> str:
+    return LOWERINGS[recipe.options.get("kernels", "none") if recipe.precision in OWN else "none"]
+
+
 def _decoder(recipe: Recipe) -> tuple[Graph, Ranges | None, tuple[str, ...]]:
     """Write the decoder as `written` does, or the baseline; name the outputs that are its cache."""
     from workbench.graph.baseline import build_baseline
@@ -175,7 +182,7 @@ def written(recipe: Recipe) -> tuple[Graph, Ranges | None]:
         recipe.checkpoint.weights,
         taps=recipe.taps,
         positions=recipe.positions,
-        lowering=LOWERINGS[recipe.options.get("kernels", "none")] if recipe.precision in OWN else "packed",
+        lowering=_lowering(recipe),
         max_tokens=recipe.max_tokens,
     )
     quantised = recipe.precision != "fp32" and KINDS[recipe.precision].products is not None
