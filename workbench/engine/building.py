@@ -236,7 +236,7 @@ def _build_into(folder: Path, recipe: Recipe, backend: Backend, say: Steps, opti
         files=files,
         verification=verification,
         self_test=self_test,
-        cache=cache_part(session, recipe, plan),
+        cache=cache_part(recipe, plan),
         build=_build_part(recipe, backend, plan, session, folder, start),
     )
     if options.trial and not ahead:

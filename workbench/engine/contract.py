@@ -163,7 +163,7 @@ class TrialPart(_Part):
 
 
 class CachePart(_Part):
-    """The key-value cache that an engine writes as outputs: measured on the arrays of one pass."""
+    """The key-value cache that an engine writes as outputs: the size of its tensors in one pass."""
 
     bytes_per_token: Measure
     pass_bytes: Count

@@ -67,21 +67,17 @@ def twin_of(backend: Backend, recipe: Recipe, folder: Path) -> tuple[Session | N
     return found if found is not None else (None, None)
 
 
-def cache_part(session: Session, recipe: Recipe, plan: Plan) -> CachePart | None:
-    """Measure the cache of one pass of full-length prompts: its arrays, or its tensors where they stay on a card."""
+def cache_part(recipe: Recipe, plan: Plan) -> CachePart | None:
+    """Size the cache of one pass of full-length prompts, from the shapes of its tensors; they may stay on a card."""
     if not plan.cache_outputs:
         return None
-    shape = (4, recipe.max_tokens)
-    ids = np.random.default_rng(1).integers(0, recipe.checkpoint.config.d_vocab, shape)
-    outputs = session.run(make_feeds(list(ids), recipe.positions, plan.inputs[0].dtype))
-    specs = {spec.name: spec for spec in plan.outputs}
-    size = sum(
-        outputs[name].nbytes if name in outputs else _tensor_bytes(specs[name], *shape) for name in plan.cache_outputs
-    )
+    prompts, tokens = 4, recipe.max_tokens
+    specs = [spec for spec in plan.outputs if spec.name in plan.cache_outputs]
+    size = sum(_tensor_bytes(spec, prompts, tokens) for spec in specs)
     return CachePart(
-        bytes_per_token=size / ids.size,
+        bytes_per_token=size / (prompts * tokens),
         pass_bytes=size,
-        pass_tokens=ids.size,
+        pass_tokens=prompts * tokens,
         outputs=plan.cache_outputs,
         next_token=NEXT_OUTPUT,
     )

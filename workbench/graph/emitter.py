@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.graph.artefact import WEIGHTS_FILE, LazyTensor, TensorSpec
+from workbench.graph.artefact import LazyTensor, TensorSpec, external
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ class Emitter:
         used = dict.fromkeys(name for node in nodes for name in node.input)
         lazy = {name: self._lazy[name] for name in used if name in self._lazy}
         tensors = [numpy_helper.from_array(self._constants[name], name) for name in used if name in self._constants]
-        tensors += [_external(name, tensor) for name, tensor in lazy.items()]
+        tensors += [external(name, tensor) for name, tensor in lazy.items()]
         graph = helper.make_graph(
             nodes, name, [_info(spec) for spec in self._inputs], [_info(spec) for _, spec in self._outputs], tensors
         )
@@ -143,16 +143,3 @@ def _info(spec: TensorSpec) -> Any:
 
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
     return helper.make_tensor_value_info(spec.name, dtype, list(spec.axes))
-
-
-def _external(name: str, tensor: LazyTensor) -> Any:
-    from onnx import TensorProto, helper
-
-    proto = TensorProto()
-    proto.name = name
-    proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
-    proto.dims.extend(tensor.shape)
-    proto.data_location = TensorProto.EXTERNAL
-    entry = proto.external_data.add()
-    entry.key, entry.value = "location", WEIGHTS_FILE
-    return proto

@@ -21,6 +21,11 @@ LONGEST = 128  # one tile of queries and keys
 HEAD_DIMS = (64, 128)
 
 
+def attribute(node: Any, name: str) -> Any:
+    """Find an attribute of an own operator, to be read or set."""
+    return next(a for a in node.attribute if a.name == name)
+
+
 class Packed(Primitive):
     """Writes queries, keys and values as one product, so that a builder does not pull transpositions in front of it."""
 

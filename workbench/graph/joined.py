@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.graph.artefact import Graph, LazyTensor, external
-from workbench.graph.fused import DOMAIN, GATE, GATED_PRODUCT
+from workbench.graph.fused import DOMAIN, GATE, GATED_PRODUCT, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ class _Pair:
     @property
     def codes(self) -> bool:
         """Whether the gate writes FP8 codes."""
-        return bool(_attribute(self.gate, "step").f > 0)
+        return bool(attribute(self.gate, "step").f > 0)
 
 
 def join_gates(graph: Graph) -> Graph:
@@ -86,7 +86,7 @@ def _pair(graph: Graph, gate: Any, of: tuple[Mapping[str, Any], Counter[str], Ma
         (x, step), (weight, weight_step) = (node.input[:2] for node in values)
         x_step = float(numpy_helper.to_array(constants[step]).astype(np.float32))
     tensor = graph.initialisers.get(weight)
-    width = int(_attribute(gate, "width").i)
+    width = int(attribute(gate, "width").i)
     if tensor is None or width % TILE or tensor.shape[0] * tensor.dtype.itemsize % PITCH:
         return None
     return _Pair(
@@ -130,14 +130,10 @@ def _operator(pair: _Pair) -> Any:
         domain=DOMAIN,
         width=pair.width,
         coded=int(pair.weight_step is not None),
-        half=_attribute(pair.gate, "half").i,
+        half=attribute(pair.gate, "half").i,
         scale=pair.x_step,
-        step=_attribute(pair.gate, "step").f,
+        step=attribute(pair.gate, "step").f,
     )
-
-
-def _attribute(node: Any, name: str) -> Any:
-    return next(attribute for attribute in node.attribute if attribute.name == name)
 
 
 def tiled_name(name: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.errors import ContractError, UnsupportedError
 from workbench.graph.artefact import LazyTensor, external
-from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, OWN
+from workbench.graph.fused import ADD_NORM, ATTENTION, GATE, OWN, attribute
 from workbench.graph.kinds import KINDS, narrow_dtype, step_of
 from workbench.graph.naming import is_named
 
@@ -160,7 +160,7 @@ class _Narrower:
             self._node(node)
         for node in self.nodes:
             if node.op_type in OWN:
-                next(a for a in node.attribute if a.name == "half").i = int(self.kind.values == "float16")
+                attribute(node, "half").i = int(self.kind.values == "float16")
         outputs = tuple(replace(spec, dtype=self._dtype_name(spec)) for spec in self.graph.outputs)
         infos = [
             helper.make_tensor_value_info(s.name, helper.np_dtype_to_tensor_dtype(narrow_dtype(s.dtype)), list(s.axes))
@@ -216,7 +216,7 @@ class _Narrower:
         stream = _WIDE if self.kind.products is None else _NARROW
         kinds = zip(node.input, (stream, _NARROW, _WIDE), strict=True)
         self._copy(node, [self._typed(name, kind) for name, kind in kinds], None)
-        next(a for a in self.nodes[-1].attribute if a.name == "wide").i = int(stream == _WIDE)
+        attribute(self.nodes[-1], "wide").i = int(stream == _WIDE)
         self.types.update(zip(node.output, (stream, _NARROW), strict=True))
 
     def _casts_to_float(self, node: Any) -> bool:
@@ -371,7 +371,7 @@ class _Narrower:
             return ""
         if self.users[x] > 1 or x != node.output[-1]:
             return ""
-        next(a for a in node.attribute if a.name == "step").f = step
+        attribute(node, "step").f = step
         node.output[-1] = f"{x}/codes"
         return str(node.output[-1])
 

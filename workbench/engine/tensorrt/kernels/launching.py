@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +69,11 @@ class Launcher:
         # a map says only where a matrix lies and its shape: passes of a shape seen before make none
         self._map = lru_cache(maxsize=_MAPS)(driver.tensor_map)
 
+    @cached_property
+    def _pairs(self) -> int:
+        """Programs of a kernel that has one a multiprocessor, two by two."""
+        return self._driver.multiprocessors() // 2 * 2
+
     def add(self, kernels: tuple[Kernel, ...]) -> None:
         """Load kernels; the same operator and sizes again replace them."""
         for kernel in kernels:
@@ -102,8 +107,7 @@ class Launcher:
         step = values["step"]
         arguments = self._operands(operator, values, dims, addresses)
         arguments += [ctypes.c_float(1 / step if step > 0 else 1.0), *[ctypes.c_void_p(0)] * kernel.extra]
-        # without a number of programs: one a multiprocessor, in pairs
-        programs = rows * kernel.programs_a_row or self._driver.multiprocessors() // 2 * 2
+        programs = rows * kernel.programs_a_row or self._pairs
         self._driver.launch_function(function, programs, 32 * kernel.warps, kernel.shared_bytes, arguments, stream)
 
     def _operands(self, operator: str, values: Mapping[str, Any], dims: Any, addresses: list[int]) -> list[Any]:
